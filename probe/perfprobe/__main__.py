@@ -8,6 +8,7 @@ import os
 import sys
 from dataclasses import asdict, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     timers.add_argument(
         "--cpu", type=int, metavar="N", help="CPU to measure (default: the current one)"
     )
-    timers.set_defaults(verb=_timers)
+    timers.set_defaults(verb=lambda options: _instrument("timers").measure(options.cpu))
 
     ramp = verbs.add_parser(
         "ramp", help="measure the clock of one CPU from idle until steady, as raw points"
@@ -106,11 +107,13 @@ def _parser() -> argparse.ArgumentParser:
     ramp.add_argument("--cpu", type=int, metavar="N", help=text)
     ramp.add_argument("--isa", default="scalar", metavar="scalar|avx2|avx512")
     ramp.add_argument("--seconds", type=float, default=5.0, metavar="S", help="all runs together")
-    ramp.set_defaults(verb=_ramp)
+    ramp.set_defaults(
+        verb=lambda options: _instrument("ramp").measure(options.cpu, options.isa, options.seconds)
+    )
 
     wake = verbs.add_parser("wake", help="measure the cost of a wake-up, by idle state and waker")
     wake.add_argument("--cpu", type=int, metavar="N", help=text)
-    wake.set_defaults(verb=_wake)
+    wake.set_defaults(verb=lambda options: _instrument("wake").measure(options.cpu))
 
     selftest = verbs.add_parser("selftest", parents=[root], help="check all counters")
     selftest.add_argument("--source", default="auto", metavar="NAME")
@@ -237,22 +240,9 @@ def _events(options: argparse.Namespace) -> dict[str, Any]:
     return event_catalogue.list_events(root, options.word, catalogue, kernel)
 
 
-def _ramp(options: argparse.Namespace) -> dict[str, Any]:
-    from perfprobe.instruments import ramp
-
-    return ramp.measure(options.cpu, options.isa, options.seconds)
-
-
-def _timers(options: argparse.Namespace) -> dict[str, Any]:
-    from perfprobe.instruments import timers
-
-    return timers.measure(options.cpu)
-
-
-def _wake(options: argparse.Namespace) -> dict[str, Any]:
-    from perfprobe.instruments import wake
-
-    return wake.measure(options.cpu)
+def _instrument(name: str) -> Any:
+    """Imports an instrument when its verb runs; `stream` starts faster without it."""
+    return import_module(f"perfprobe.instruments.{name}")
 
 
 def _selftest(options: argparse.Namespace) -> int:

@@ -163,7 +163,10 @@ def perfmon(leaves: Leaves) -> Perfmon | None:
         anythread_deprecated=bool(edx >> 15 & 1),
         events=frozenset(n for n in range(min(eax >> 24, 32)) if not ebx >> n & 1),
     )
-    return pmu if _is_plausible(pmu) else None
+    # Counters have at most 64 bits, and GLOBAL_CTRL has enable bits for 32 general counters.
+    is_fixed_plausible = pmu.fixed_count == 0 or 0 < pmu.fixed_bits <= 64
+    is_plausible = 0 < pmu.general_count <= 32 and 0 < pmu.general_bits <= 64 and is_fixed_plausible
+    return pmu if is_plausible else None
 
 
 def _counter_numbers_in_leaf_23(leaves: Leaves) -> tuple[int, int] | None:
@@ -180,13 +183,6 @@ def _counter_numbers_in_leaf_23(leaves: Leaves) -> tuple[int, int] | None:
 def _count_trailing_ones(mask: int) -> int:
     """Returns the number of set bits below the first clear bit."""
     return (~mask & (mask + 1)).bit_length() - 1
-
-
-def _is_plausible(pmu: Perfmon) -> bool:
-    """Returns whether the numbers from CPUID are possible: counters have at most 64 bits, and
-    GLOBAL_CTRL has enable bits for 32 general counters."""
-    fixed = pmu.fixed_count == 0 or 0 < pmu.fixed_bits <= 64
-    return 0 < pmu.general_count <= 32 and 0 < pmu.general_bits <= 64 and fixed
 
 
 def has_working_any_thread(leaves: Leaves) -> bool:

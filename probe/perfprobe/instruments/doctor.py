@@ -50,10 +50,7 @@ def checks(root: Path = Path("/")) -> list[Check]:
         _memory_check(root),
         _msr_check(root),
         _trace_check(root),
-        *_driver_checks(root),
-        _tasks_check(root),
-        _watchdog_check(root),
-        _clock_check(root),
+        *_kernel_checks(root),
     ]
 
 
@@ -186,8 +183,8 @@ def _trace_check(root: Path) -> Check:
     return Check(name, "usable", "counted in the kernel by eBPF on cpu_idle")
 
 
-def _driver_checks(root: Path) -> Iterator[Check]:
-    """Yields the checks of the kernel's drivers for idle states (cpuidle) and clocks (cpufreq)."""
+def _kernel_checks(root: Path) -> Iterator[Check]:
+    """Yields the checks of cpuidle, cpufreq, tasks, the NMI watchdog, and the clock."""
     driver = files.read_word(f"{root}/{files.CPU_DIRECTORY}/cpuidle/current_driver")
     if driver in {"", "none"}:
         reason = "no cpuidle driver here"
@@ -201,30 +198,24 @@ def _driver_checks(root: Path) -> Iterator[Check]:
     else:
         governor = clues.governor(root, 0) or "unknown"
         yield Check("cpufreq", "usable", f"driver {driver}, governor {governor}")
-
-
-def _tasks_check(root: Path) -> Check:
-    name, lost = "tasks", "which tasks run on a CPU"
+    lost = "which tasks run on a CPU"
     if next(root.glob("proc/[0-9]*"), None) is None:
-        return Check(name, "not usable", f"no process in {root / 'proc'}", lost)
-    hidden = access.hidden_tasks_trouble(root)
-    if hidden is not None:
-        return Check(name, "limited", hidden.why, f"{lost}, where they are hidden", hidden.fix)
-    return Check(name, "usable", "all processes are visible in /proc")
-
-
-def _watchdog_check(root: Path) -> Check:
-    if disturbance.CONDITIONS["NMI watchdog"].state(root).state != "matters":
-        return Check("NMI watchdog", "usable", "off: it uses no counter")
-    reason = "on: it uses one counter of every CPU"
-    lost = "kernel instructions or the SMT event, where counters are few"
-    return Check("NMI watchdog", "limited", reason, lost, disturbance.WATCHDOG_OFF_COMMAND)
-
-
-def _clock_check(root: Path) -> Check:
+        yield Check("tasks", "not usable", f"no process in {root / 'proc'}", lost)
+    elif (hidden := access.hidden_tasks_trouble(root)) is not None:
+        lost = f"{lost}, where they are hidden"
+        yield Check("tasks", "limited", hidden.why, lost, hidden.fix)
+    else:
+        yield Check("tasks", "usable", "all processes are visible in /proc")
+    if disturbance.CONDITIONS["NMI watchdog"].state(root).state == "matters":
+        reason = "on: it uses one counter of every CPU"
+        lost = "kernel instructions or the SMT event, where counters are few"
+        fix = disturbance.WATCHDOG_OFF_COMMAND
+        yield Check("NMI watchdog", "limited", reason, lost, fix)
+    else:
+        yield Check("NMI watchdog", "usable", "off: it uses no counter")
     source = identity.clocksource(root) or "unknown"
-    invariant = {"constant_tsc", "nonstop_tsc"} <= set(identity.cpu_flags(root) or ())
-    text = f"clocksource {source}; TSC {'invariant' if invariant else 'not known to be invariant'}"
-    if not invariant:
-        return Check("clock", "limited", text, "reliable shares while the clock changes")
-    return Check("clock", "usable", text)
+    if {"constant_tsc", "nonstop_tsc"} <= set(identity.cpu_flags(root) or ()):
+        yield Check("clock", "usable", f"clocksource {source}; TSC invariant")
+    else:
+        text = f"clocksource {source}; TSC not known to be invariant"
+        yield Check("clock", "limited", text, "reliable shares while the clock changes")

@@ -85,30 +85,24 @@ _PERF_ERRORS: dict[int, Trouble] = {
 
 
 def perf_open_trouble(error: OSError, root: Path = Path("/")) -> Trouble:
-    """Returns why perf_event_open failed with this error, and the remedy."""
+    """Returns why perf_event_open failed with this error, and the remedy. The kernel's own check of
+    permissions fails with EACCES, a container's seccomp filter with EPERM."""
     number = error.errno or 0
     if number in {errno.EACCES, errno.EPERM}:
-        return _permission_trouble(number, root)
+        is_filtered, refused = is_seccomp_filtered(root), perf_trouble(root)
+        if refused is not None and not (is_filtered and number == errno.EPERM):
+            return refused
+        if is_filtered:
+            return Trouble(
+                "perf_event_open is refused, it seems by the container's seccomp filter",
+                "run outside the container, or allow perf_event_open and add CAP_PERFMON",
+            )
+        return Trouble("perf_event_open is refused by a security module", "ask its administrator")
     if number == errno.EMFILE:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         reason = _PERF_ERRORS[number]
         return Trouble(reason.why.format(limit=limit), reason.fix)
     return _PERF_ERRORS.get(number) or Trouble(f"the kernel refuses it: {os.strerror(number)}")
-
-
-def _permission_trouble(errno_value: int, root: Path) -> Trouble:
-    """Returns why perf_event_open is forbidden. The kernel's own check fails with EACCES, a
-    container's seccomp filter with EPERM."""
-    is_filtered = is_seccomp_filtered(root)
-    refused = perf_trouble(root)
-    if refused is not None and not (is_filtered and errno_value == errno.EPERM):
-        return refused
-    if is_filtered:
-        return Trouble(
-            "perf_event_open is refused, it seems by the container's seccomp filter",
-            "run outside the container, or allow perf_event_open and add CAP_PERFMON",
-        )
-    return Trouble("perf_event_open is refused by a security module", "ask its administrator")
 
 
 def root_remedy(root: Path, *capabilities: str) -> str:
@@ -219,17 +213,12 @@ def needed_capabilities(root: Path, source: str, *, watches_job: bool = False) -
     if source in {"auto", "perf", "msr"} and any(root.glob("dev/cpu/*/msr")):
         yield CAP_SYS_RAWIO
     if source in {"auto", "perf"}:
-        yield from _perf_capabilities()
+        yield CAP_PERFMON
+        last = files.read_number(f"{_REAL_ROOT}/proc/sys/kernel/cap_last_cap") or 0
+        level = files.read_number(f"{_REAL_ROOT}/proc/sys/kernel/perf_event_paranoid") or 0
+        if last < CAP_PERFMON or level >= 3:  # then perf events of whole CPUs need this one
+            yield CAP_SYS_ADMIN
     version = re.match(r"([0-9]+)\.([0-9]+)", identity.kernel_release())
     if version is None or tuple(map(int, version.groups())) < BPF_RUN_VERSION:
         yield CAP_BPF
         yield CAP_SYS_ADMIN  # before Linux 5.8, in place of CAP_BPF
-
-
-def _perf_capabilities() -> Iterator[int]:
-    """Yields the capabilities that are needed to open perf events of whole CPUs."""
-    yield CAP_PERFMON
-    last = files.read_number(f"{_REAL_ROOT}/proc/sys/kernel/cap_last_cap") or 0
-    level = files.read_number(f"{_REAL_ROOT}/proc/sys/kernel/perf_event_paranoid") or 0
-    if last < CAP_PERFMON or level >= 3:
-        yield CAP_SYS_ADMIN

@@ -64,9 +64,20 @@ def read_settings(root: Path) -> dict[str, str]:
         values_by_name[name] = ", ".join(sorted(values - {""}))
     if (is_on := is_turbo_on(root)) is not None:
         values_by_name["turbo"] = "on" if is_on else "off"
-    values_by_name |= {"vulnerable_to": _vulnerabilities(root), "memory": _memory_setting(root)}
+    directory = f"{root}/{CPU_DIRECTORY}/vulnerabilities"
+    states = {name: read_word(f"{directory}/{name}") for name in file_names(directory)}
+    open_to = [name for name, state in states.items() if state.startswith("Vulnerable")]
+    values_by_name["vulnerable_to"] = ", ".join(open_to) or ("nothing" if states else "")
+    memory = re.search(
+        r"^MemTotal:\s*([0-9]{1,15}) kB", read_text(f"{root}/proc/meminfo"), re.MULTILINE
+    )
+    values_by_name["memory"] = f"{int(memory[1]) / (1 << 20):.3g} GiB" if memory else ""
     values_by_name["bandwidth_caps"] = _bandwidth_caps(root)
-    values_by_name["costly_mitigations"] = _costly_mitigations(root)
+    # Active mitigations that slow each entry to the kernel: separate page tables, and a write of an
+    # MSR (IBRS) or untrained branch predictors at each entry.
+    costly = ((name, _COSTLY_MITIGATION.match(state)) for name, state in states.items())
+    costly_texts = [f"{name}: {match[1]}" for name, match in costly if match]
+    values_by_name["costly_mitigations"] = ", ".join(costly_texts)
     values_by_name["deepest_idle_state"] = _deepest_idle_state(root)
     if root == Path("/") and values_by_name["clocksource"] in SLOW_CLOCKS:
         values_by_name["clock_read"] = call_time_text(time.monotonic_ns)
@@ -114,18 +125,6 @@ def _read_value(path: str) -> str:
     return match[1] if match else content
 
 
-def _vulnerabilities(root: Path) -> str:
-    """Returns the CPU's unmitigated vulnerabilities, or "nothing"; '' if none are reported."""
-    states = _vulnerability_states(root)
-    open_to = [name for name, state in states.items() if state.startswith("Vulnerable")]
-    return ", ".join(open_to) or ("nothing" if states else "")
-
-
-def _vulnerability_states(root: Path) -> dict[str, str]:
-    directory = f"{root}/{CPU_DIRECTORY}/vulnerabilities"
-    return {name: read_word(f"{directory}/{name}") for name in file_names(directory)}
-
-
 def _bandwidth_caps(root: Path) -> str:
     """Returns the resctrl groups with a cap on memory bandwidth, and the lowest cap of each: on
     Intel in per cent, on AMD in 1/8 GB/s, where 2048 means no cap."""
@@ -139,14 +138,6 @@ def _bandwidth_caps(root: Path) -> str:
     return ", ".join(f"{name} {value}" for name, value in lowest.items() if value < no_cap)
 
 
-def _costly_mitigations(root: Path) -> str:
-    """Returns the active mitigations that slow each entry to the kernel: separate page tables, and
-    a write of an MSR (IBRS) or untrained branch predictors at each entry."""
-    states = _vulnerability_states(root).items()
-    costly = ((name, _COSTLY_MITIGATION.match(state)) for name, state in states)
-    return ", ".join(f"{name}: {match[1]}" for name, match in costly if match)
-
-
 def _deepest_idle_state(root: Path) -> str:
     """Returns the name and exit latency of the enabled idle state that takes longest to leave."""
     latencies = [(read_number(f"{path}/latency") or 0, read_word(f"{path}/name"))
@@ -154,12 +145,6 @@ def _deepest_idle_state(root: Path) -> str:
                  if not read_number(f"{path}/disable")]  # fmt: skip
     latency_us, name = max(latencies, default=(0, ""))
     return f"{name}, {latency_us} µs" if latency_us else ""
-
-
-def _memory_setting(root: Path) -> str:
-    text = read_text(f"{root}/proc/meminfo")
-    match = re.search(r"^MemTotal:\s*([0-9]{1,15}) kB", text, re.MULTILINE)
-    return f"{int(match[1]) / (1 << 20):.3g} GiB" if match else ""
 
 
 # --- the kernel's log

@@ -6,7 +6,7 @@ on a large machine the kernel needs milliseconds to print /proc/interrupts."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,24 +67,22 @@ class Interrupts:
         if not busy:
             self._last_tables.clear()
             return {}
-        names = [self._largest_rises(name, busy) for name in ("interrupts", "softirqs")]
+        rises: list[dict[int, list[tuple[str, int]]]] = []
+        for name in ("interrupts", "softirqs"):
+            table = parse_table(files.read_text(f"{self._proc}/{name}", MAX_TABLE_BYTES))
+            last = self._last_tables.get(name)
+            self._last_tables[name] = table
+            comparable = last is not None and table.cpus == last.cpus
+            rises.append(
+                {cpu: table.largest_rises(last, cpu) for cpu in busy} if last and comparable else {}
+            )
         return {
-            str(cpu): [tasks_share, irq, softirq, names[0].get(cpu, []), names[1].get(cpu, [])]
+            str(cpu): [tasks_share, irq, softirq, *(rise.get(cpu, []) for rise in rises)]
             for cpu, (tasks_share, _, irq, softirq, _) in busy.items()
         }
 
     def close(self) -> None:
         self._stat.close()
-
-    def _largest_rises(self, name: str, cpus: Collection[int]) -> dict[int, list[tuple[str, int]]]:
-        """Returns, by CPU, the interrupts (or softirqs) whose counts rose most since the last call,
-        and their increases; empty if the last call did not read the file."""
-        table = parse_table(files.read_text(f"{self._proc}/{name}", MAX_TABLE_BYTES))
-        last_table = self._last_tables.get(name)
-        self._last_tables[name] = table
-        if last_table is None or table.cpus != last_table.cpus:
-            return {}
-        return {cpu: table.largest_rises(last_table, cpu) for cpu in cpus if cpu in table.cpus}
 
 
 def parse_ticks(text: str) -> dict[int, tuple[int, ...]]:
@@ -123,9 +121,9 @@ class InterruptTable:
         labels = sorted(
             (label for label in rises if rises[label] > 0), key=lambda label: -rises[label]
         )
-        return [(self._interrupt_name(label), rises[label]) for label in labels[:MAX_LINES]]
+        return [(self.name(label), rises[label]) for label in labels[:MAX_LINES]]
 
-    def _interrupt_name(self, label: str) -> str:
+    def name(self, label: str) -> str:
         """Returns an interrupt's name, after its number if it has one: "36 eth0-rx-1"."""
         description = self.description(label)
         if label.isdecimal():

@@ -146,32 +146,21 @@ class SchedSums(NamedTuple):
             None if a is None or b is None or b < a else (b - a) / elapsed_ns
             for a, b in zip(last[1:], self[1:], strict=True)
         )
-        return TaskRates(
-            _rounded_share(run),
-            _rounded_share(wait),
-            switched and round(1e9 * switched, 1),
-        )
-
-
-def _rounded_share(value: float | None) -> float | None:
-    return None if value is None else round(min(1.0, value), 4)
+        run, wait = (x if x is None else round(min(1.0, x), 4) for x in (run, wait))
+        return TaskRates(run, wait, switched and round(1e9 * switched, 1))
 
 
 def read_sums(path: str, now_ns: Callable[[], int]) -> SchedSums:
     """Reads the sums of the task whose directory in /proc is `path`; sums that cannot be read are
     None. `now_ns` returns the time."""
-    times = parse_times(_read_or_empty(f"{path}/schedstat", MAX_STAT_BYTES))
-    voluntary, involuntary = parse_switches(_read_or_empty(f"{path}/status", MAX_STATUS_BYTES))
+    contents = {"schedstat": b"", "status": b""}
+    for name in contents:
+        with suppress(OSError):
+            contents[name] = read_file(f"{path}/{name}", MAX_STATUS_BYTES)
+    voluntary, involuntary = parse_switches(contents["status"])
     total = None if voluntary is None or involuntary is None else voluntary + involuntary
-    run_ns, wait_ns = times or (None, None)
+    run_ns, wait_ns = parse_times(contents["schedstat"]) or (None, None)
     return SchedSums(now_ns(), run_ns, wait_ns, total)
-
-
-def _read_or_empty(path: str, limit: int) -> bytes:
-    try:
-        return read_file(path, limit)
-    except OSError:
-        return b""
 
 
 def parse_times(schedstat: bytes) -> tuple[int, int] | None:

@@ -264,13 +264,11 @@ class RegisterCheck:
             data = {"cpus": sorted(cpus), "counters": sorted(keys), **fields}
             return Note(kind, at_ns, data=data)
 
-        return [
-            *(
-                note("taken", cpus, keys, since_ns=since_ns)
-                for keys, (cpus, since_ns) in taken_cpus.items()
-            ),
-            *(note("given-back", cpus, keys) for keys, cpus in returned.items()),
+        notes = [
+            note("taken", cpus, keys, since_ns=since_ns)
+            for keys, (cpus, since_ns) in taken_cpus.items()
         ]
+        return notes + [note("given-back", cpus, keys) for keys, cpus in returned.items()]
 
     def invalidate(self, frame: Frame) -> None:
         """Clears, in a frame, the valid bits of counters that another program uses."""

@@ -87,15 +87,8 @@ def _field(
 
 def _flags(key: str, name: str, register: int, bits: dict[int, str]) -> Reading:
     """Returns a reading that polls these status bits (numbers, ascending, and names)."""
-    counter = Counter(
-        key,
-        name,
-        "1",
-        msr.register_name(register),
-        "flags",
-        columns=1 + len(bits),
-        parts=list(bits.values()),
-    )
+    origin, parts = msr.register_name(register), list(bits.values())
+    counter = Counter(key, name, "1", origin, "flags", columns=1 + len(bits), parts=parts)
     return Reading(counter, register, mask=sum(1 << bit for bit in bits))
 
 
@@ -135,9 +128,9 @@ def package_readings(kind: CpuKind, device: Registers) -> Readings:
     uarch = kind.uarch
     readings = [
         *residency_readings(uarch, "package"),
-        *_limit_reason_readings(uarch),
+        _limit_reasons(uarch),
         *_thermal_readings(kind, "package"),
-        *_temperature_readings(uarch, device),
+        _temperature(uarch, device),
         *_power_readings(uarch, device),
     ]
     if uarch.vendor != INTEL:
@@ -168,28 +161,27 @@ def _thermal_readings(kind: CpuKind, scope: Literal["core", "package"]) -> Readi
     return [_flags(key, f"{scope} thermal status", register, bits)]
 
 
-def _limit_reason_readings(uarch: Uarch) -> Readings:
-    if uarch.limits is None and uarch.name in TPMI_MODELS:
+def _limit_reasons(uarch: Uarch) -> Reading | Missing:
+    if uarch.limits is not None:
+        bits = dict(enumerate(uarch.limits.bit_names))
+        return _flags("limit_reasons", "limit reasons", uarch.limits.msr, bits)
+    if uarch.name in TPMI_MODELS:
         reason = "they are in TPMI here, which Linux 6.11 and later show to root in debugfs"
-        return [Missing("limit_reasons", reason)]
-    if uarch.limits is None:
-        return [_unknown_register("limit_reasons", uarch)]
-    bits = dict(enumerate(uarch.limits.bit_names))
-    return [_flags("limit_reasons", "limit reasons", uarch.limits.msr, bits)]
+        return Missing("limit_reasons", reason)
+    return _unknown_register("limit_reasons", uarch)
 
 
-def _temperature_readings(uarch: Uarch, device: Registers) -> Readings:
+def _temperature(uarch: Uarch, device: Registers) -> Reading | Missing:
     thermal = uarch.thermal
     if thermal is None or thermal.package_msr is None or thermal.tjmax_msr is None:
-        return [_unknown_register("temperature_c", uarch)]
+        return _unknown_register("temperature_c", uarch)
     tjmax_c = (register_content(device, thermal.tjmax_msr) or 0) >> 16 & 0xFF
     if not tjmax_c:
-        reason = f"{msr.register_name(thermal.tjmax_msr)} has no TjMax"
-        return [Missing("temperature_c", reason)]
+        return Missing("temperature_c", f"{msr.register_name(thermal.tjmax_msr)} has no TjMax")
     origin = f"TjMax {tjmax_c} °C, {msr.register_name(thermal.package_msr)}"
     counter = Counter("temperature_c", "temperature", "°C", origin, "gauge")
     field = MsrField(thermal.package_msr, 16, 7, minuend=tjmax_c)
-    return [Reading(counter, thermal.package_msr, field)]
+    return Reading(counter, thermal.package_msr, field)
 
 
 # --- power ----------------------------------------------------------------------------------------

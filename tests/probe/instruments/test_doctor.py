@@ -223,8 +223,8 @@ def test_the_clock_is_usable_if_its_tsc_is_invariant(
 ) -> None:
     trees.put(tmp_path, "proc/cpuinfo", f"flags : {flags}\n")
     trees.put(tmp_path, CLOCK_SOURCE, "tsc\n" if flags else "")
-    check = doctor._clock_check(tmp_path)
-    assert (check.state, check.why) == (state, text)
+    clock = check(tmp_path, "clock")
+    assert (clock.state, clock.why) == (state, text)
 
 
 CLOCK_SOURCE = "sys/devices/system/clocksource/clocksource0/current_clocksource"

@@ -14,6 +14,7 @@ import math
 import os
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -77,11 +78,8 @@ class LoopRun:
         marks = self.mark_stamps
         if not marks[0] <= stamp <= marks[-1]:
             return None
-        low, high = 0, len(marks) - 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if marks[middle] <= stamp else (low, middle)
-        return low + (stamp - marks[low]) / (marks[high] - marks[low])
+        high = bisect_right(marks, stamp, 1, len(marks) - 1)
+        return high - 1 + (stamp - marks[high - 1]) / (marks[high] - marks[high - 1])
 
 
 loop_instructions = lib.pp_known_turn
@@ -196,22 +194,17 @@ def run_chains(cpus: Sequence[int], kind: int) -> dict[int, ChainRun]:
 def _run_chain(kind: int) -> ChainRun:
     """Runs the loop of this kind, and measures the latency of IMUL in units of ADD, which takes one
     cycle on every x86-64 CPU."""
-    unit, product = (
-        min(_shortest_turn_ticks(kind_of_loop) for _ in range(3)) / chain_instructions(kind_of_loop)
-        for kind_of_loop in (ADD_LOOP, IMUL_LOOP)
-    )
-    ratio = product / unit
+    latencies = []
+    for loop in (ADD_LOOP, IMUL_LOOP):
+        trials = (run_loop(loop, TRIAL_TURNS[loop], TRIAL_MARKS) for _ in range(3))
+        shortest = min(b - a for run in trials for a, b in itertools.pairwise(run.mark_stamps))
+        latencies.append(shortest / TRIAL_TURNS[loop] / chain_instructions(loop))
+    ratio = latencies[1] / latencies[0]
     span = run_loop(kind, TRIAL_TURNS[kind], TRIAL_MARKS).span
     turn_ns = max(1.0, span.cpu_ns / (TRIAL_TURNS[kind] * TRIAL_MARKS))
     run = run_loop(kind, max(1, round(MARK_INTERVAL_NS / turn_ns)), MARKS_PER_RUN)
     whole_cycles = round(ratio)
     return ChainRun(run, whole_cycles if abs(ratio - whole_cycles) <= MAX_CYCLE_FRACTION else None)
-
-
-def _shortest_turn_ticks(kind: int) -> float:
-    turns = TRIAL_TURNS[kind]
-    marks = run_loop(kind, turns, TRIAL_MARKS).mark_stamps
-    return min(b - a for a, b in itertools.pairwise(marks)) / turns
 
 
 def run_patterns(cores: Sequence[Sequence[int]]) -> PatternRuns:
@@ -226,22 +219,17 @@ def run_patterns(cores: Sequence[Sequence[int]]) -> PatternRuns:
     ticks_before = disturbance.read_ticks()
     spans = run_pinned(work)
     ticks_after = disturbance.read_ticks()
-    busy = {
-        cpu: disturbance.seconds_of_ticks(ticks_before, ticks_after, cpu, disturbance.BUSY_FIELDS)
-        for cpu in spans
-    }
-    other_tasks_s = {cpu: _other_tasks_s(busy[cpu], own_spans) for cpu, own_spans in spans.items()}
+    other_tasks_s = dict.fromkeys(spans, math.inf)
+    for cpu, own_spans in spans.items():
+        busy_s = disturbance.seconds_of_ticks(
+            ticks_before, ticks_after, cpu, disturbance.BUSY_FIELDS
+        )
+        if busy_s is not None:
+            # An upper bound: /proc/stat counts ticks, so two ticks and two standard deviations are
+            # added.
+            ticks = max(0.0, busy_s - sum(span.cpu_ns for span in own_spans) / 1e9) / TICK_S
+            other_tasks_s[cpu] = (ticks + 2 + 2 * math.sqrt(ticks)) * TICK_S
     return PatternRuns(spans, other_tasks_s)
-
-
-def _other_tasks_s(busy_s: float | None, own_spans: Sequence[WorkSpan]) -> float:
-    """Returns an upper bound of the seconds that other tasks ran on a CPU. /proc/stat, by which it
-    was busy for `busy_s`, counts ticks, so two ticks and two standard deviations are added."""
-    if busy_s is None:
-        return math.inf
-    own_s = sum(span.cpu_ns for span in own_spans) / 1e9
-    ticks = max(0.0, busy_s - own_s) / TICK_S
-    return (ticks + 2 + 2 * math.sqrt(ticks)) * TICK_S
 
 
 # --- frames ---------------------------------------------------------------------------------------
@@ -343,19 +331,16 @@ class FrameLog:
         deadline_s = time.monotonic() + MAX_WAIT_S
         while time.monotonic() < deadline_s:
             self.read_ready_frames()
-            names = self._reads_by_block
-            if names and all(self._newest_stamp(name) >= stamp for name in names):
+            newest_stamps: list[int] = []
+            for name, tables in self._reads_by_block.items():
+                rows = range(self.hello.rows(self._blocks[name].scope))
+                recent = tables[-RECENT_FRAMES:]
+                reads = ([s[0] for table in recent if (s := table.stamps(row))] for row in rows)
+                newest_stamps.append(min((max(read) for read in reads if read), default=0))
+            if newest_stamps and min(newest_stamps) >= stamp:
                 return
             due = self._source.due_s()
             time.sleep(max(0.001, min(0.02, (due or 0) - time.monotonic())))
-
-    def _newest_stamp(self, name: str) -> int:
-        """Returns the stamp after which each usable row of the block was read at least once."""
-        rows = range(self.hello.rows(self._blocks[name].scope))
-        newest_stamps: dict[int, int] = {}
-        for table in self._reads_by_block[name][-RECENT_FRAMES:]:
-            newest_stamps |= {row: stamps[0] for row in rows if (stamps := table.stamps(row))}
-        return min(newest_stamps.values(), default=0)
 
     def advance(
         self, key: str, row: int, begin: int, end: int, *, inside: bool
@@ -408,18 +393,16 @@ class FrameLog:
     def _reads(self, column: BlockCounter, row: int) -> list[Read]:
         """Returns the valid reads of a row since its counters last restarted (ROW_REBASED)."""
         reads: list[Read] = []
+        words = self._blocks[column.block].valid_words
+        bits = range(column.first_column, column.first_column + column.counter.columns)
         for table in self._reads_by_block.get(column.block, []):
             if table.head[row * wire.HEAD + 4] & wire.ROW_REBASED:
                 reads.clear()
             stamps = table.stamps(row)
-            if stamps and self._is_valid(column, table, row):
+            valid = (table.valid[row * words + bit // 64] >> bit % 64 & 1 for bit in bits)
+            if stamps and all(valid):
                 reads.append((*stamps, table))
         return reads
-
-    def _is_valid(self, column: BlockCounter, table: _BlockRead, row: int) -> bool:
-        words = self._blocks[column.block].valid_words
-        bits = range(column.first_column, column.first_column + column.counter.columns)
-        return all(table.valid[row * words + bit // 64] >> bit % 64 & 1 for bit in bits)
 
     def _raw_row(self, column: BlockCounter, table: _BlockRead, row: int) -> list[int]:
         first = row * self._blocks[column.block].columns + column.first_column
