@@ -388,8 +388,10 @@ def measured_losses(report: Report) -> list[Check]:
         key: str, loss_name: str, result: str, brief: str, *causes: Cause, measured: float = 0.0,
         otherwise: float = 0.0,
     ) -> None:  # fmt: skip
-        """Adds a check. `otherwise`: the lost share if no episode of these causes was found."""
-        share = sum(shares.get(cause, 0.0) for cause in causes) or otherwise
+        """Adds a check. `otherwise`: the lost share if no episode of these causes was found. Of a
+        measured share of the time, the part that was lost is then unknown, unless it is small."""
+        found_share = sum(shares.get(cause, 0.0) for cause in causes)
+        share = found_share or (nan if measured >= MIN_SHARE else otherwise)
         results.append(Check(key, loss_name, result, share, brief, measured))
 
     def add_share(

@@ -528,6 +528,7 @@ def test_interrupts_on_the_cpus_of_a_job_are_not_ruled_out_at_several_percent(
     result = report(session)
     (check,) = [check for check in result.checks if check.key == "interrupts"]
     assert (check.result, check.is_ruled_out(0.1)) == (expected_text, is_ruled_out)
+    assert np.isnan(check.share) == (not is_ruled_out), "their lost part is unknown"
     whole = session.run_interval()
     # The interrupts are those of the whole run, so they are not in a report on a part of it.
     part = brief_report(session, totals=session.totals(), interval=whole)
