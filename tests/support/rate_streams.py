@@ -3,8 +3,9 @@ rates."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import synth
@@ -14,6 +15,7 @@ from perfprobe import wire
 from perfprobe.wire import Block, Counter, Frame, Rows
 from perftop.detect.engine import RunningEpisodes
 from perftop.model.kinds import Episode
+from perftop.model.sample_reader import Sample
 from perftop.session.session import Session
 
 S = synth.SAMPLE_NS
@@ -108,6 +110,11 @@ class RateStream:
 
     def spans(self) -> list[tuple[float, float | None]]:
         return spans([*self.ended, *self.running])
+
+
+def sample_with(parts: dict[Callable[..., Any], Any], **fields: Any) -> Sample:
+    """Returns a sample that has only these parts and fields."""
+    return cast(Sample, SimpleNamespace(part=parts.__getitem__, **fields))
 
 
 class SteppedDetector:

@@ -10,9 +10,8 @@ A batch consists of the cores of one group that woke up together. Their ramps fo
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from statistics import median, median_high
 from typing import Any, NamedTuple
 
@@ -51,16 +50,6 @@ MIN_CLIMB_SHARE = 0.25
 """Minimum gain of a climb, as a share of the distance from the first clock to the ceiling. Limits
 stop real climbs at a third of this distance; a varying low clock gains some per cent."""
 NEVER = -1
-
-
-@dataclass(slots=True)
-class SampleClocks:
-    """The clocks of each core in one sample; NaN where unknown."""
-
-    busy_hz: Callable[[], Floats]  # in Hz; called only while a core climbs
-    util: Floats
-    """Utilisation of the core's busiest thread."""
-    ceiling_hz: Floats
 
 
 class _WakeUps(NamedTuple):
@@ -104,10 +93,46 @@ class Ramps(Detector):
 
     def process(self, sample: Sample) -> list[Episode]:
         """Processes one sample. Returns the ramps that have ended, as episodes."""
-        if sample.cores is not self._cores:
+        time_ns, busy = sample.time_ns, sample.part(util)
+        is_gap = not 0 < time_ns - sample.since_ns <= self._gap_ns
+        if is_gap or sample.cores is not self._cores:
             self._reset(sample.cores)
-        clocks = SampleClocks(partial(_busy_hz, sample), sample.part(util), sample.ceilings.hz)
-        return self.step(clocks, sample.since_ns, sample.time_ns)
+        if is_gap:
+            return []
+        is_known, awake = np.isfinite(busy), busy >= MIN_AWAKE_SHARE
+        wake_ups = self._wake_ups(busy[None], np.array([time_ns]))
+        has_woken, was_unread = wake_ups.has_woken[0], wake_ups.was_unread[0]
+        since_read_ns = wake_ups.since_read_ns[0]
+        self._known_ns, self._awake_ns = wake_ups.known_ns[1], wake_ups.awake_ns[1]
+        if not (self._hz or has_woken.any()):
+            return []
+        cycles, run_s = sample.part(cycles_and_time)
+        hz = np.divide(cycles, run_s, out=np.full(len(run_s), np.nan), where=run_s > 0)
+        has_woken &= np.isfinite(hz)
+        if self._hz:
+            # A core that was not read keeps its previous values, because a late report is better
+            # than a premature one.
+            hz = np.where(np.isnan(hz), self._hz[-1], hz)
+            busy = np.where(np.isnan(busy), self._util[-1], busy)
+        self._hz.append(hz)
+        self._util.append(busy)
+        self._read_interval_ns.append(np.where(is_known, since_read_ns, 0.0))
+        self._end_ns.append(time_ns)
+        # Cores that wake up in the next sample join the batch, because they may have woken late in
+        # this one.
+        self._woke[has_woken] = len(self._hz) - 1
+        new_batches, self._new_batches = self._new_batches, {}
+        for group in distinct(self._cores.group[has_woken]):
+            batch = new_batches.get(group)
+            if batch is None:
+                batch = self._new_batches[group] = self._batch_count
+                self._batch_count += 1
+            self._batch_numbers[has_woken & (self._cores.group == group)] = batch
+        is_too_long = time_ns - np.array(self._end_ns)[self._woke] > MAX_CLIMB_NS
+        self._forget_cores(is_known & ~awake | was_unread | is_too_long)
+        self._ceiling_hz = sample.ceilings.hz
+        self._end_settled_climbs(time_ns)
+        return self._finish_batches()
 
     def unfinished_climbs(self) -> list[Episode]:
         """Returns a ramp for each core that climbs in the newest sample. A climb is reported as a
@@ -142,49 +167,6 @@ class Ramps(Detector):
         has_woken = awake & (known_ns[:-1] - awake_ns[:-1] >= MIN_REST_NS)
         return _WakeUps(has_woken, was_unread, since_read_ns, known_ns, awake_ns)
 
-    def step(self, clocks: SampleClocks, since_ns: int, time_ns: int) -> list[Episode]:
-        if not 0 < time_ns - since_ns <= self._gap_ns:
-            self._reset(self._cores)
-            return []
-        is_known, awake = np.isfinite(clocks.util), clocks.util >= MIN_AWAKE_SHARE
-        wake_ups = self._wake_ups(clocks.util[None], np.array([time_ns]))
-        has_woken, was_unread = wake_ups.has_woken[0], wake_ups.was_unread[0]
-        since_read_ns = wake_ups.since_read_ns[0]
-        self._known_ns, self._awake_ns = wake_ups.known_ns[1], wake_ups.awake_ns[1]
-        if not (self._hz or has_woken.any()):
-            return []
-        busy_hz = clocks.busy_hz()
-        self._store_sample(busy_hz, clocks.util, time_ns, np.where(is_known, since_read_ns, 0.0))
-        self._add_to_batches(has_woken & np.isfinite(busy_hz))
-        is_too_long = time_ns - np.array(self._end_ns)[self._woke] > MAX_CLIMB_NS
-        self._forget_cores(is_known & ~awake | was_unread | is_too_long)
-        self._ceiling_hz = clocks.ceiling_hz
-        self._end_settled_climbs(time_ns)
-        return self._finish_batches()
-
-    def _store_sample(self, hz: Floats, util: Floats, time_ns: int, since_read_ns: Floats) -> None:
-        """Stores one sample. A core that was not read keeps its previous values, because a late
-        report is better than a premature one."""
-        if self._hz:
-            hz = np.where(np.isnan(hz), self._hz[-1], hz)
-            util = np.where(np.isnan(util), self._util[-1], util)
-        self._hz.append(hz)
-        self._util.append(util)
-        self._read_interval_ns.append(since_read_ns)
-        self._end_ns.append(time_ns)
-
-    def _add_to_batches(self, has_woken: Bools) -> None:
-        """Assigns cores that woke up to batches. Cores that wake up in the next sample join the
-        batch, because they may have woken late in this one."""
-        self._woke[has_woken] = len(self._hz) - 1
-        new_batches, self._new_batches = self._new_batches, {}
-        for group in distinct(self._cores.group[has_woken]):
-            batch = new_batches.get(group)
-            if batch is None:
-                batch = self._new_batches[group] = self._batch_count
-                self._batch_count += 1
-            self._batch_numbers[has_woken & (self._cores.group == group)] = batch
-
     def _forget_cores(self, cores: Bools) -> None:
         self._woke[cores] = self._batch_numbers[cores] = NEVER
 
@@ -199,15 +181,47 @@ class Ramps(Detector):
         cores = old_climbs[high - low <= MAX_STEADY_VARIATION * high]
         if not len(cores):
             return
-        series = self._hz, self._util, self._read_interval_ns
-        hz, util, since_read_ns = (np.array(samples)[:, cores] for samples in series)
-        wake_samples = self._woke[cores]
-        hz[np.arange(len(hz))[:, None] < wake_samples] = np.nan
-        end_ns, ceiling_hz = np.array(self._end_ns), self._ceiling_hz[cores]
-        climb = Climb(cores, wake_samples, begin, end_ns, hz, util, since_read_ns, ceiling_hz)
-        for ramp in climb.ramps():
+        for ramp in self._ramps(cores, begin):
             self._finished_ramps.setdefault(int(self._batch_numbers[ramp.core]), []).append(ramp)
         self._forget_cores(np.isin(np.arange(len(self._woke)), cores))
+
+    def _ramps(self, cores: Ints, steady_index: int) -> list[Ramp]:
+        """Returns the ramps of cores whose clocks stay steady from the sample `steady_index` on.
+        Arrays are (samples, cores)."""
+        series = self._hz, self._util, self._read_interval_ns
+        hz, busy, since_read_ns = (np.array(samples)[:, cores] for samples in series)
+        wake_samples, number = self._woke[cores], np.arange(len(hz))[:, None]
+        hz[number < wake_samples] = np.nan
+        ends_ns, columns = np.array(self._end_ns), np.arange(len(cores))
+        first_hz, steady_hz = hz[wake_samples, columns], np.median(hz[steady_index:], axis=0)
+        at90, at99 = ((hz >= share * steady_hz).argmax(axis=0) for share in (0.9, 0.99))
+        # For each core, the first sample from which its clock stays steady.
+        unsteady = np.abs(hz - steady_hz) > MAX_STEADY_VARIATION * steady_hz
+        unsteady &= number < steady_index
+        steady_from = np.maximum(np.where(unsteady, number, -1).max(axis=0) + 1, at99)
+        has_fallen = (hz[1:] < hz[:-1] * (1 - MAX_STEADY_VARIATION)) & (number[1:] <= steady_from)
+        lost_hz = np.where(has_fallen, hz[:-1] - hz[1:], 0.0).sum(axis=0)
+        is_climbing = (number >= wake_samples) & (number <= steady_from)
+        resolution_s = np.where(is_climbing, since_read_ns, 0.0).max(axis=0) / 1e9
+        # In the sample of its wake-up, a core works at the end.
+        work = np.minimum(1.0, busy[wake_samples, columns] / busy[wake_samples + 1, columns])
+        start_ns = ends_ns[wake_samples] - work * since_read_ns[wake_samples, columns]
+        # A core's sample starts at its previous reading, which may be before the last sample.
+        starts = [ends_ns[i] - since_read_ns[i, columns] for i in (at90, at99, steady_from)]
+        values: Sequence[Floats | Ints] = (
+            cores, start_ns.astype(int), starts[2].astype(int), first_hz, steady_hz,
+            *(np.maximum(resolution_s, (start - start_ns) / 1e9) for start in starts),
+            resolution_s, has_fallen.sum(axis=0), steady_from - wake_samples,
+        )  # fmt: skip
+        # The clock must gain enough, gain more than it lost on the way, and get closer to its
+        # ceiling.
+        gained_hz, room_hz = steady_hz - first_hz, self._ceiling_hz[cores] - first_hz
+        has_climbed = np.isnan(room_hz) | (gained_hz >= MIN_CLIMB_SHARE * room_hz)
+        has_climbed &= (gained_hz >= MIN_GAIN * steady_hz) & (gained_hz > lost_hz)
+        util_sum = np.where(number > wake_samples, busy, 0.0).sum(axis=0)
+        has_climbed &= util_sum >= MIN_WORK_SHARE * (len(hz) - 1 - wake_samples)
+        rows = zip(*(column[has_climbed].tolist() for column in values), strict=True)
+        return [Ramp(*row) for row in rows]
 
     def _finish_batches(self) -> list[Episode]:
         """Returns the episodes of batches in which no core climbs. Drops unneeded samples."""
@@ -248,13 +262,6 @@ class Ramps(Detector):
         return Episode("ramp", cpus, *span, gain_hz, "-", evidence, level)
 
 
-def _busy_hz(sample: Sample) -> Floats:
-    """Returns the clock of each core while it ran, over all its threads; NaN if it did not run."""
-    cycles, run_s = sample.part(cycles_and_time)
-    unknown = np.full(len(run_s), np.nan)
-    return np.asarray(np.divide(cycles, run_s, out=unknown, where=run_s > 0))
-
-
 @dataclass(slots=True)
 class Ramp:
     core: int
@@ -271,67 +278,3 @@ class Ramp:
     """Resolution of the times in s, which is also the shortest measurable time."""
     drops: int
     sample_count: int
-
-
-@dataclass(slots=True)
-class Climb:
-    """The clocks of cores from their wake-up until all are steady. Arrays are (samples, cores)."""
-
-    cores: Ints
-    wake_samples: Ints
-    """Index of the sample in which each core woke."""
-    steady_index: int
-    """Index of the first sample from which all clocks stay steady."""
-    end_ns: Ints
-    """(samples): raw time of the end of each sample."""
-    hz: Floats
-    """Clock of each core; NaN before its wake-up."""
-    util: Floats
-    since_read_ns: Floats
-    """Time in ns since the core's previous reading; 0 if it was not read."""
-    ceiling_hz: Floats
-    """(cores): the current ceiling; NaN where unknown."""
-
-    def _values_at(self, samples: Ints, values: Floats) -> Floats:
-        return np.asarray(values[samples, np.arange(len(self.cores))])
-
-    def ramps(self) -> list[Ramp]:
-        hz, wake_samples, number = self.hz, self.wake_samples, np.arange(len(self.hz))[:, None]
-        first_hz, steady_hz = (
-            self._values_at(wake_samples, hz),
-            np.median(hz[self.steady_index :], axis=0),
-        )
-        at90, at99 = ((hz >= share * steady_hz).argmax(axis=0) for share in (0.9, 0.99))
-        # For each core, the first sample from which its clock stays steady.
-        unsteady = np.abs(hz - steady_hz) > MAX_STEADY_VARIATION * steady_hz
-        unsteady &= number < self.steady_index
-        steady_from = np.maximum(np.where(unsteady, number, -1).max(axis=0) + 1, at99)
-        has_fallen = (hz[1:] < hz[:-1] * (1 - MAX_STEADY_VARIATION)) & (number[1:] <= steady_from)
-        lost_hz = np.where(has_fallen, hz[:-1] - hz[1:], 0.0).sum(axis=0)
-        is_climbing = (number >= wake_samples) & (number <= steady_from)
-        resolution_s = np.where(is_climbing, self.since_read_ns, 0.0).max(axis=0) / 1e9
-        # In the sample of its wake-up, a core works at the end.
-        work = self._values_at(wake_samples, self.util) / self._values_at(
-            wake_samples + 1, self.util
-        )
-        work = np.minimum(1.0, work)
-        start_ns = self.end_ns[wake_samples] - work * self._values_at(
-            wake_samples, self.since_read_ns
-        )
-        # A core's sample starts at its previous reading, which may be before the last sample.
-        ends = at90, at99, steady_from
-        starts = [self.end_ns[i] - self._values_at(i, self.since_read_ns) for i in ends]
-        columns: Sequence[Floats | Ints] = (
-            self.cores, start_ns.astype(int), starts[2].astype(int), first_hz, steady_hz,
-            *(np.maximum(resolution_s, (start - start_ns) / 1e9) for start in starts),
-            resolution_s, has_fallen.sum(axis=0), steady_from - wake_samples,
-        )  # fmt: skip
-        # The clock must gain enough, gain more than it lost on the way, and get closer to its
-        # ceiling.
-        gained_hz, room_hz = steady_hz - first_hz, self.ceiling_hz - first_hz
-        has_climbed = np.isnan(room_hz) | (gained_hz >= MIN_CLIMB_SHARE * room_hz)
-        has_climbed &= (gained_hz >= MIN_GAIN * steady_hz) & (gained_hz > lost_hz)
-        util_sum = np.where(number > wake_samples, self.util, 0.0).sum(axis=0)
-        has_climbed &= util_sum >= MIN_WORK_SHARE * (len(hz) - 1 - wake_samples)
-        rows = zip(*(column[has_climbed].tolist() for column in columns), strict=True)
-        return [Ramp(*row) for row in rows]

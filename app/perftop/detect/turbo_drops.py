@@ -49,7 +49,7 @@ from perftop.model.delta import Delta, any_by_sample, distinct, first_true, late
 from perftop.model.kinds import CLOCK_CAPS, Episode
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample, SampleBatch, SampleReader, task_snapshots
-from perftop.model.tasks import TaskSnapshot, WatchedJob
+from perftop.model.tasks import WatchedJob
 from perftop.model.turbo import ClockCaps
 
 DROP_START, DROP_END = 0.05, 0.03
@@ -80,19 +80,6 @@ MIN_WHOLE_SHARE = 0.75
 """Minimum share of a group's running time in dropping cores for a drop of the whole group."""
 MAX_LOWERED_RATIO = 0.97
 """Share of the highest power limit so far below which a limit counts as lowered on purpose."""
-
-
-@dataclass(frozen=True, slots=True)
-class SampleClocks:
-    run_s: Floats  # running time of all threads of the core, in s; 0 where unknown
-    cycles: Floats
-    util: Floats
-    """Utilisation of the core's busiest thread; NaN if it was not read."""
-    ceiling_hz: Floats
-    delta: Delta
-    caps: ClockCaps
-    tasks: TaskSnapshot | None = None
-    """The record of tasks in this sample; None without one."""
 
 
 @dataclass(slots=True)
@@ -257,12 +244,36 @@ class TurboDrops(Detector):
             self._regroup(sample.cores)
         if not self._drops.running and not sample.part(_has_ceiling):
             return []
+        if self._drops.pauses.is_gap(sample.since_ns, sample.time_ns):
+            return self._drops.close(self._drops.running)
         cycles, run_s = sample.part(cycles_and_time)
-        ceiling_hz = sample.ceilings.low_hz
-        tasks = sample.batch.cached(task_snapshots).get(sample.index)
-        delta, caps = sample.delta, sample.part(self._clock_caps)
-        clocks = SampleClocks(run_s, cycles, sample.part(util), ceiling_hz, delta, caps, tasks)
-        return self.step(clocks, sample.since_ns, sample.time_ns)
+        past, (ceiling,), (usable,), (low,) = self._compare_clocks(
+            sample.part(util)[None],
+            sample.ceilings.low_hz[None],
+            cycles[None],
+            run_s[None],
+            np.array([sample.time_ns - sample.since_ns]),
+        )
+        self._core_past = past.state_after(1)
+        if not self._drops.running:
+            self._add_noise_samples(cycles[None], (run_s * ceiling)[None], usable[None])
+            if not low.any():
+                self._is_capped[:] = False
+                return []
+        self._learn_noise()
+        drop_sample = self._drop_sample(sample, ceiling, usable)
+        ended = self._drops.close(self._extend_drops(drop_sample))
+        min_missing_share = np.maximum(DROP_START, MIN_DEVIATIONS * np.sqrt(self._variance))
+        is_deep = low & (self._mean_share < 1 - DROP_START)
+        is_deep |= drop_sample.is_below(min_missing_share)
+        is_deep &= drop_sample.is_below(DROP_START) & ~self._has_drop()
+        for key in distinct(drop_sample.key[is_deep]):
+            self._begin(key, drop_sample, is_deep)
+        licensed = [drop for drop in self._drops.running
+                    if drop.episode.cause == "license" and not drop.episode.is_calm]  # fmt: skip
+        if licensed:
+            self._find_simd_tasks(licensed, sample, drop_sample.sums)
+        return ended
 
     def _clock_caps(self, batch: SampleBatch) -> ClockCaps:
         return self._reader.turbo.clock_caps(batch.delta)
@@ -295,67 +306,32 @@ class TurboDrops(Detector):
         usable = is_settled & (run_s > 0) & (ceiling > 0)
         return past, ceiling, usable, usable & (cycles < (1 - DROP_END) * run_s * ceiling)
 
-    def step(self, clocks: SampleClocks, since_ns: int, time_ns: int) -> list[Episode]:
-        if self._drops.pauses.is_gap(since_ns, time_ns):
-            return self._drops.close(self._drops.running)
-        span_ns = np.array([time_ns - since_ns])
-        past, (ceiling,), (usable,), (low,) = self._compare_clocks(
-            clocks.util[None],
-            clocks.ceiling_hz[None],
-            clocks.cycles[None],
-            clocks.run_s[None],
-            span_ns,
-        )
-        self._core_past = past.state_after(1)
-        if not self._drops.running:
-            self._add_noise_samples(
-                clocks.cycles[None], (clocks.run_s * ceiling)[None], usable[None]
-            )
-            if not low.any():
-                self._is_capped[:] = False
-                return []
-        self._learn_noise()
-        sample = self._drop_sample(clocks, ceiling, usable, since_ns, time_ns)
-        ended = self._drops.close(self._extend_drops(sample))
-        min_missing_share = np.maximum(DROP_START, MIN_DEVIATIONS * np.sqrt(self._variance))
-        is_deep = sample.is_below(min_missing_share) | (low & (self._mean_share < 1 - DROP_START))
-        is_deep &= sample.is_below(DROP_START) & ~self._has_drop()
-        for key in distinct(sample.key[is_deep]):
-            self._begin(key, sample, is_deep)
-        self._find_simd_tasks(clocks, sample)
-        return ended
-
-    def _find_simd_tasks(self, clocks: SampleClocks, sample: _DropSample) -> None:
-        """Adds the tasks whose wide SIMD code lowers the clock to the evidence of drops."""
-        drops = [drop for drop in self._drops.running
-                 if drop.episode.cause == "license" and not drop.episode.is_calm]  # fmt: skip
-        if not drops:
-            return
+    def _find_simd_tasks(self, drops: list[_Drop], sample: Sample, tally_sums: Floats) -> None:
+        """Adds the tasks whose wide SIMD code lowers the clock to the evidence of these drops."""
         is_low = np.logical_or.reduce([drop.members for drop in drops])
-        times = sample.since_ns, sample.time_ns
-        busy_s = np.nan_to_num(clocks.util) * ((times[1] - times[0]) / 1e9)
-        self._simd_tasks.add_sample(is_low, sample.sums, clocks.run_s, busy_s, *times)
-        if clocks.tasks is not None:
-            found_tasks = self._simd_tasks.add_record(clocks.tasks)
+        times, run_s = (sample.since_ns, sample.time_ns), sample.part(cycles_and_time)[1]
+        busy_s = np.nan_to_num(sample.part(util)) * ((times[1] - times[0]) / 1e9)
+        self._simd_tasks.add_sample(is_low, tally_sums, run_s, busy_s, *times)
+        if (tasks := sample.batch.cached(task_snapshots).get(sample.index)) is not None:
+            found_tasks = self._simd_tasks.add_record(tasks)
             for drop in drops:
-                tasks = [(task, cpu) for task, cpu in found_tasks if cpu in drop.episode.cpus]
-                drop.blamed_tasks = blamed_tasks(tasks, self._job.pids()) or drop.blamed_tasks
+                on_cpus = [(task, cpu) for task, cpu in found_tasks if cpu in drop.episode.cpus]
+                drop.blamed_tasks = blamed_tasks(on_cpus, self._job.pids()) or drop.blamed_tasks
                 drop.episode.evidence |= drop.blamed_tasks
 
-    def _drop_sample(
-        self, clocks: SampleClocks, ceiling: Floats, usable: Bools, since_ns: int, time_ns: int
-    ) -> _DropSample:
-        caps = clocks.caps
+    def _drop_sample(self, sample: Sample, ceiling: Floats, usable: Bools) -> _DropSample:
+        caps, (cycles, run_s) = sample.part(self._clock_caps), sample.part(cycles_and_time)
         # A clock that was at its cap counts as capped until it is farther below.
         max_distance = np.where(self._is_capped, DROP_START, CAP_MARGIN)
-        hz = clocks.cycles / np.where(clocks.run_s > 0, clocks.run_s, np.inf)
+        hz = cycles / np.where(run_s > 0, run_s, np.inf)
         self._is_capped = usable & (caps.hz < ceiling) & (hz >= (1 - max_distance) * caps.hz)
         allowed = np.where(self._is_capped, ceiling, np.minimum(ceiling, caps.hz))
         return _DropSample(
-            np.array([clocks.run_s, clocks.cycles, clocks.run_s * allowed]) * usable,
+            np.array([run_s, cycles, run_s * allowed]) * usable,
             2 * self._cores.group + self._is_capped, caps.hz, caps.cap_index,
-            self._tally.sums(clocks.delta, self._cores),
-            scaled_cores(self._reader.counters, clocks.delta, self._cores), since_ns, time_ns,
+            self._tally.sums(sample.delta, self._cores),
+            scaled_cores(self._reader.counters, sample.delta, self._cores), sample.since_ns,
+            sample.time_ns,
         )  # fmt: skip
 
     def _extend_drops(self, sample: _DropSample) -> list[_Drop]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import synth
 from fakes import CpuLoad, Machine, session_of_core
-from rate_streams import S, SteppedDetector
+from rate_streams import S, SteppedDetector, sample_with
 
-from perftop.detect.ramps import Ramps, SampleClocks
+from perftop.detect.engine import cycles_and_time
+from perftop.detect.engine import util as util_of
+from perftop.detect.ramps import Ramps
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleReader
 from perftop.output.evidence import evidence_text
@@ -37,8 +39,13 @@ class RampingCores(SteppedDetector):
     ) -> RampingCores:  # fmt: skip
         for _ in range(samples):
             hz, use = (np.broadcast_to(np.asarray(v, float), self.cores) for v in (ghz, util))
-            clocks = SampleClocks(partial(np.multiply, hz, GHZ), use, np.full(self.cores, ceiling))
-            self.ended += self.ramps.step(clocks, *self.step_of(ns))
+            since_ns, time_ns = self.step_of(ns)
+            parts = {util_of: use, cycles_and_time: (hz * GHZ, np.ones(self.cores))}
+            ceilings = SimpleNamespace(hz=np.full(self.cores, ceiling))
+            self.ended += self.ramps.process(sample_with(
+                parts, since_ns=since_ns, time_ns=time_ns, cores=self.ramps._cores,
+                ceilings=ceilings,
+            ))  # fmt: skip
         return self
 
     def climbing(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import increments
@@ -12,22 +13,40 @@ import pytest
 import synth
 from fakes import CpuLoad, Machine, observe
 from nightly import nightly_case
-from rate_streams import S, SteppedDetector, spans
+from rate_streams import S, SteppedDetector, sample_with, spans
 from sessions import session_of
 from sim_truth import SECOND, found_episodes, scripted
 
 from perfprobe import wire
 from perfprobe.sources.sim.source import SimSource
-from perftop.detect.engine import RunningEpisodes
-from perftop.detect.turbo_drops import SampleClocks, TurboDrops
+from perftop.base.arrays import Floats
+from perftop.detect.engine import RunningEpisodes, cycles_and_time
+from perftop.detect.engine import util as util_of
+from perftop.detect.turbo_drops import TurboDrops, _has_ceiling
 from perftop.model.confidence import ClockCap, TaskOnCpu
-from perftop.model.sample_reader import SampleReader
+from perftop.model.delta import Delta
+from perftop.model.sample_reader import Sample, SampleReader
 from perftop.model.tasks import TaskSnapshot, Thread, WatchedJob
 from perftop.session.session import Session
 
 PAUSE = 400_000_000 // S
 NAN = float("nan")
 HZ = 3.0e9
+
+
+def clock_sample(
+    drops: TurboDrops, run_s: Floats, cycles: Floats, use: Floats, ceiling_hz: Floats, delta: Delta,
+    tasks: TaskSnapshot | None = None,
+) -> Sample:  # fmt: skip
+    """Returns a sample of length S with these clocks of the cores."""
+    caps = drops._reader.turbo.clock_caps(delta)
+    parts = {util_of: use, cycles_and_time: (cycles, run_s), drops._clock_caps: caps,
+             _has_ceiling: True}  # fmt: skip
+    batch = SimpleNamespace(cached=lambda _: {} if tasks is None else {0: tasks})
+    return sample_with(
+        parts, since_ns=0, time_ns=S, cores=drops._cores, delta=delta, batch=batch, index=0,
+        ceilings=SimpleNamespace(low_hz=ceiling_hz),
+    )  # fmt: skip
 
 
 class CoreClocks(SteppedDetector):
@@ -60,9 +79,9 @@ class CoreClocks(SteppedDetector):
             cycles = run_s * HZ * (1 - np.asarray(depth))
             snapshot = TaskSnapshot(top_tasks=record) if record and not left else None
             ceilings = np.full(self.cores, ceiling)
-            caps = self.reader.turbo.clock_caps(delta)
-            clocks = SampleClocks(run_s, cycles, use, ceilings, delta, caps, snapshot)
-            self.ended += self.drops.step(clocks, *self.step_of(ns))
+            sample = clock_sample(self.drops, run_s, cycles, use, ceilings, delta, snapshot)
+            sample.since_ns, sample.time_ns = self.step_of(ns)
+            self.ended += self.drops.process(sample)
         return self
 
 
@@ -223,9 +242,7 @@ def test_cores_of_different_types_do_not_hide_each_other() -> None:
     ceiling = np.array([3e9, 3e9, 3e9, 2.4e9])
     cycles = run_s * ceiling * [0.92, 0.92, 0.96, 1.0]
     delta = reader.counters.empty_delta()
-    caps = reader.turbo.clock_caps(delta)
-    clocks = SampleClocks(run_s, cycles, np.ones(4), ceiling, delta, caps)
-    drops.step(clocks, 0, S)
+    drops.process(clock_sample(drops, run_s, cycles, np.ones(4), ceiling, delta))
     assert [e.cpus for e in detector.running] == [[0, 1, 2]]
 
 
