@@ -24,7 +24,7 @@ from perftop.detect.engine import (
 )
 from perftop.detect.low_clock_causes import MIN_ACTIVE_SHARE
 from perftop.model.confidence import KERNEL, confidence
-from perftop.model.counters import BlockCounter, Cores, packages, with_extra_column
+from perftop.model.counters import BlockCounter, packages, with_extra_column
 from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX
@@ -416,44 +416,37 @@ class Throttles(Detector):
         heat_shares = sample.part(self._thermal.shares)
         status = np.array([*heat_shares, np.where(halt_share > 0, 1.0, halt_share * 0)])
         share = np.fmax.reduce(status, axis=0)
-        share[self._is_dropping(cores)] = 0.0
+        # Cores in a turbo drop are left out. If its cause is heat, so are all cores of the package:
+        # they share the status, and cores that hardly work cannot drop.
+        for drop in self._episodes.of_kind("turbo-drop"):
+            members = cores.with_cpus(drop.cpus)
+            share[members] = 0.0
+            if drop.cause in HEAT_BITS:
+                share[np.isin(cores.package, cores.package[members])] = 0.0
         lost, span_s, _ = sample.part(self._standstill.shares)
         seconds = [cores.sum_of_threads(lost * span_s), cores.sum_of_threads(span_s)]
         seconds += [*np.nan_to_num([halt_share, *status])]
         times, weight = (sample.since_ns, sample.time_ns), np.ones(len(cores.lists))
         ended += self._throttles.step(share, weight, cores.package, cores.lists, *times, seconds)
         for throttle in self._throttles.running:
-            _describe_throttle(throttle)
+            sums, episode = throttle.sums, throttle.episode
+            status_shares = (sums[STATUSES:] / sums[1]).tolist()
+            shares = dict(zip(THROTTLE_CAUSES, status_shares, strict=True))
+            episode.cause = max(shares, key=lambda cause: shares[cause])
+            episode.confidence = confidence("throttle", episode.cause)
+            present_causes = ((cause, share) for cause, share in shares.items() if share > 0)
+            episode.evidence = {
+                f"{key}_status_share": round(part, 3) for key, part in present_causes
+            }
+            requested = float(sums[MODULATION] / sums[1])
+            if requested > 0:
+                episode.evidence["duty_by_register_19AH_share"] = round(1 - requested, 4)
+            if sums[KNOWN_S] > 0:  # the lost share of the time, not of the polls
+                episode.depth = max(0.0, float(sums[LOST_S] / sums[KNOWN_S]))
+            else:  # standstill was not measured: only the register of modulation was read
+                episode.depth = requested if requested > 0 else None
         self.is_calm = self._throttles.is_quiet
         return ended
-
-    def _is_dropping(self, cores: Cores) -> Bools:
-        """Returns a mask of the cores in a turbo drop. If its cause is heat, the mask includes all
-        cores of the package: they share the status, and cores that hardly work cannot drop."""
-        dropping = np.zeros(len(cores.lists), bool)
-        for episode in self._episodes.of_kind("turbo-drop"):
-            members = cores.with_cpus(episode.cpus)
-            dropping |= members
-            if episode.cause in HEAT_BITS:
-                dropping |= np.isin(cores.package, cores.package[members])
-        return dropping
-
-
-def _describe_throttle(throttle: ShareEpisode) -> None:
-    """Sets cause, evidence and depth, which is the lost share of the time, not of the polls."""
-    sums, episode = throttle.sums, throttle.episode
-    shares = dict(zip(THROTTLE_CAUSES, (sums[STATUSES:] / sums[1]).tolist(), strict=True))
-    episode.cause = max(shares, key=lambda cause: shares[cause])
-    episode.confidence = confidence("throttle", episode.cause)
-    present_causes = ((cause, share) for cause, share in shares.items() if share > 0)
-    episode.evidence = {f"{cause}_status_share": round(share, 3) for cause, share in present_causes}
-    halt_share = float(sums[MODULATION] / sums[1])
-    if halt_share > 0:
-        episode.evidence["duty_by_register_19AH_share"] = round(1 - halt_share, 4)
-    if sums[KNOWN_S] > 0:
-        episode.depth = max(0.0, float(sums[LOST_S] / sums[KNOWN_S]))
-    else:  # standstill was not measured: only the register that requests modulation was read
-        episode.depth = halt_share if halt_share > 0 else None
 
 
 class KernelThrottling:

@@ -14,7 +14,6 @@ from perftop.base.text import safe_text
 from perftop.detect.engine import (
     Detector,
     RecordDetector,
-    RecordEpisode,
     RecordEpisodes,
     RunningEpisodes,
     ShareEpisodes,
@@ -25,7 +24,7 @@ from perftop.detect.engine import (
     max_gap_ns,
 )
 from perftop.model.confidence import confidence
-from perftop.model.control_groups import Quota, Quotas, memory_groups, owner
+from perftop.model.control_groups import Quotas, memory_groups, owner
 from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX
@@ -59,14 +58,8 @@ USUAL_LINES = re.compile(
 """Prefixes of interrupt lines that are never reported: they are common and cost little."""
 
 
-class _CpuShares(NamedTuple):
-    """Shares of a CPU's time by use, and its costliest interrupt line and kind of softirq."""
-
-    tasks: float
-    irq: float
-    softirq: float
-    line: tuple[str, int] | None
-    kind: tuple[str, int] | None
+Source = tuple[str, int] | None
+"""Name and count of an interrupt line or of a kind of softirq; None if there is none."""
 
 
 class InterruptStorms(RecordDetector):
@@ -77,63 +70,57 @@ class InterruptStorms(RecordDetector):
         self._position = reader.position
 
     def add_record(self, records: Mapping[str, object]) -> None:
-        for cpu, shares in _interrupt_shares(records).items():
-            interrupt_share = min(1.0, shares.irq + shares.softirq)
-            busy_share = shares.tasks + interrupt_share
-            least_tasks = MIN_TASKS_SHARE if busy_share < FULL_SHARE else MIN_TASKS_IF_FULL
-            is_lost = busy_share >= MIN_BUSY and shares.tasks >= least_tasks
-            if is_lost and cpu in self._position:
-                cause = "irq" if shares.irq > shares.softirq else "softirq"
-                storm = self.losses.add(cpu, cause, interrupt_share * self.losses.span_s)
-                if storm is not None:
-                    storm.episode.cpus = [cpu]
-                    storm.episode.depth = storm.lost_s / storm.span_s
-                    _describe_storm(storm, shares, self.losses.span_s)
+        record = records.get("interrupts")
+        snapshot = TaskSnapshot.from_records(records) or TaskSnapshot()
+        for cpu_text, entry in record.items() if isinstance(record, dict) else ():
+            match entry:
+                case [
+                    int() | float() as tasks,
+                    int() | float() as irq,
+                    int() | float() as softirq,
+                    list() as lines,
+                    list() as kinds,
+                ] if re.fullmatch("[0-9]{1,6}", cpu_text) and int(cpu_text) in self._position:
+                    daemon_shares = [task.share for task in snapshot.tasks_on(str(cpu_text))
+                              if task.comm == f"ksoftirqd/{cpu_text}"]  # fmt: skip
+                    softirq = max(0.0, _valid_share(softirq) - sum(daemon_shares))
+                    shares = _valid_share(tasks), _valid_share(irq), softirq
+                    sources = _costliest_source(lines), _costliest_source(kinds)
+                    self._add_shares(int(cpu_text), *shares, *sources)
 
-
-def _describe_storm(storm: RecordEpisode, shares: _CpuShares, span_s: float) -> None:
-    """Stores the costliest source as evidence. Later records only update the same source."""
-    cause, evidence = storm.episode.cause, storm.episode.evidence
-    source = shares.line if cause == "irq" else shares.kind
-    if source is not None and evidence.setdefault("line", source[0]) == source[0]:
-        sums = storm.counts
-        sums["came"] = sums.get("came", 0) + source[1]
-        sums["counted_s"] = sums.get("counted_s", 0) + span_s
-        evidence["came_per_s"] = round(sums["came"] / sums["counted_s"])
-    raised_by = shares.line if cause == "softirq" else None
-    if raised_by and shares.kind and raised_by[1] >= MIN_RAISED_RATIO * shares.kind[1]:
-        evidence.setdefault("raised_by", raised_by[0])
-
-
-def _interrupt_shares(records: Mapping[str, object]) -> dict[int, _CpuShares]:
-    """Returns the valid entries of the untrusted record of interrupts, by CPU."""
-    record = records.get("interrupts")
-    snapshot = TaskSnapshot.from_records(records) or TaskSnapshot()
-    cpus = {}
-    for cpu, entry in record.items() if isinstance(record, dict) else ():
-        match entry:
-            case [
-                int() | float() as tasks,
-                int() | float() as irq,
-                int() | float() as softirq,
-                list() as lines,
-                list() as kinds,
-            ] if re.fullmatch("[0-9]{1,6}", cpu):
-                daemon_shares = [task.share for task in snapshot.tasks_on(str(cpu))
-                          if task.comm == f"ksoftirqd/{cpu}"]  # fmt: skip
-                softirq = max(0.0, _valid_share(softirq) - sum(daemon_shares))
-                line = _costliest_source(lines)
-                cpus[int(cpu)] = _CpuShares(
-                    _valid_share(tasks), _valid_share(irq), softirq, line, _costliest_source(kinds)
-                )
-    return cpus
+    def _add_shares(
+        self, cpu: int, tasks: float, irq: float, softirq: float, line: Source, kind: Source
+    ) -> None:
+        """Adds the shares of a CPU's time that tasks, interrupts and softirqs took. `line`, `kind`:
+        its costliest interrupt line and kind of softirq."""
+        interrupt_share = min(1.0, irq + softirq)
+        busy_share = tasks + interrupt_share
+        least_tasks = MIN_TASKS_SHARE if busy_share < FULL_SHARE else MIN_TASKS_IF_FULL
+        if busy_share < MIN_BUSY or tasks < least_tasks:
+            return
+        cause, span_s = "irq" if irq > softirq else "softirq", self.losses.span_s
+        storm = self.losses.add(cpu, cause, interrupt_share * span_s)
+        if storm is None:
+            return
+        storm.episode.cpus = [cpu]
+        storm.episode.depth = storm.lost_s / storm.span_s
+        cause, evidence = storm.episode.cause, storm.episode.evidence
+        source = line if cause == "irq" else kind
+        # The first record decides which source is reported. Later ones only update its counts.
+        if source is not None and evidence.setdefault("line", source[0]) == source[0]:
+            sums = storm.counts
+            sums["came"] = sums.get("came", 0) + source[1]
+            sums["counted_s"] = sums.get("counted_s", 0) + span_s
+            evidence["came_per_s"] = round(sums["came"] / sums["counted_s"])
+        if cause == "softirq" and line and kind and line[1] >= MIN_RAISED_RATIO * kind[1]:
+            evidence.setdefault("raised_by", line[0])
 
 
 def _valid_share(value: float) -> float:
     return min(1.0, value) if value > 0 else 0.0  # NaN becomes 0
 
 
-def _costliest_source(entries: list[object]) -> tuple[str, int] | None:
+def _costliest_source(entries: list[object]) -> Source:
     """Returns the name and count of the entry with the highest product of count and usual cost."""
     counts = {}
     for entry in entries:
@@ -184,31 +171,26 @@ class MemoryStalls(RecordDetector):
     def add_record(self, records: Mapping[str, object]) -> None:
         for stall in _valid_stalls(records, self.losses.span_s):
             current = self.losses.add((stall.cause, stall.group), stall.cause, stall.stalled_s)
-            if current is not None:
-                self._describe(current, stall, records)
-
-    def _describe(
-        self, current: RecordEpisode, stall: _Stall, records: Mapping[str, object]
-    ) -> None:
-        """Sets the CPU, depth and evidence of an episode. The CPU of a stalled task is unknown, so
-        a CPU on which a task of the group ran is used."""
-        episode = current.episode
-        if not episode.cpus:
-            snapshot = TaskSnapshot.from_records(records) or TaskSnapshot()
-            cpus = [
-                cpu for cpu in self._cpus
-                if any(task.pid in stall.pids or not stall.group
-                       for task in snapshot.tasks_on(str(cpu)))
-            ]  # fmt: skip
-            episode.cpus = cpus[:1] or self._cpus[:1]
-        episode.depth = min(1.0, current.lost_s / current.span_s)
-        evidence = episode.evidence
-        if stall.group:
-            evidence["owner"], evidence["group"] = owner(stall.group), stall.group
-        evidence["stalled_s"] = round(current.lost_s, 3)
-        for name, value in stall.counts.items():
-            is_limit = name == "memory_limit_mb"
-            evidence[name] = round(value if is_limit else evidence.get(name, 0) + value)
+            if current is None:
+                continue
+            episode, evidence = current.episode, current.episode.evidence
+            if not episode.cpus:
+                # The CPU of a stalled task is unknown, so one on which a task of the group ran is
+                # used.
+                snapshot = TaskSnapshot.from_records(records) or TaskSnapshot()
+                cpus = [
+                    cpu for cpu in self._cpus
+                    if any(task.pid in stall.pids or not stall.group
+                           for task in snapshot.tasks_on(str(cpu)))
+                ]  # fmt: skip
+                episode.cpus = cpus[:1] or self._cpus[:1]
+            episode.depth = min(1.0, current.lost_s / current.span_s)
+            if stall.group:
+                evidence["owner"], evidence["group"] = owner(stall.group), stall.group
+            evidence["stalled_s"] = round(current.lost_s, 3)
+            for name, value in stall.counts.items():
+                is_limit = name == "memory_limit_mb"
+                evidence[name] = round(value if is_limit else evidence.get(name, 0) + value)
 
 
 def _valid_stalls(records: Mapping[str, object], span_s: float) -> Iterator[_Stall]:
@@ -300,24 +282,22 @@ class QuotaStops(Detector):
                     if any(task.pid in pids for task in snapshot.tasks_on(str(cpu)))]  # fmt: skip
             if cpus or group in self._stops.running:
                 stop = self._stops.add(group, "quota", quota.newest_s)
-                if stop is not None:
-                    _describe_stop(stop, quota, cpus, self._stops.span_s)
+                if stop is None:
+                    continue
+                episode, counts = stop.episode, stop.counts
+                episode.cpus = sorted({*episode.cpus, *cpus})
+                cpu_s = self._stops.span_s * max(1, len(cpus))
+                counts["cpu_s"] = counts.get("cpu_s", 0.0) + cpu_s
+                episode.depth = min(1.0, stop.lost_s / counts["cpu_s"])
+                for key, count in zip(("periods", "throttled"), quota.newest_periods, strict=True):
+                    counts[key] = counts.get(key, 0) + count
+                episode.evidence = {
+                    "owner": quota.owner, "group": quota.group,
+                    "CPUs_allowed": round(quota.cpus, 3),
+                    "throttled_periods": counts["throttled"], "periods": counts["periods"],
+                    "throttled_s": round(stop.lost_s, 3),
+                }  # fmt: skip
         return self._stops.close()
-
-
-def _describe_stop(stop: RecordEpisode, quota: Quota, cpus: list[int], span_s: float) -> None:
-    """Adds a record of `span_s` to an episode. `cpus`: the CPUs on which tasks of the group ran."""
-    episode, counts = stop.episode, stop.counts
-    episode.cpus = sorted({*episode.cpus, *cpus})
-    counts["cpu_s"] = counts.get("cpu_s", 0.0) + span_s * max(1, len(cpus))
-    episode.depth = min(1.0, stop.lost_s / counts["cpu_s"])
-    for key, count in zip(("periods", "throttled"), quota.newest_periods, strict=True):
-        counts[key] = counts.get(key, 0) + count
-    episode.evidence = {
-        "owner": quota.owner, "group": quota.group, "CPUs_allowed": round(quota.cpus, 3),
-        "throttled_periods": counts["throttled"], "periods": counts["periods"],
-        "throttled_s": round(stop.lost_s, 3),
-    }  # fmt: skip
 
 
 # --- Time that the hypervisor took. The guest's kernel counts it in ticks of 10 ms.
