@@ -26,7 +26,7 @@ from perftop.detect.siblings import SiblingLosses
 from perftop.detect.standstill import Halts, Throttles
 from perftop.detect.taken_time import InterruptStorms, MemoryStalls, QuotaStops, Smis, Steals
 from perftop.detect.turbo_drops import Licenses, TurboDrops
-from perftop.detect.watched_job import JobLosses
+from perftop.detect.watched_job import JobStops, JobWaits, TurboBudget
 from perftop.model.confidence import Hypervisor
 from perftop.model.counters import packages
 from perftop.model.delta import Doubt, first_true
@@ -265,11 +265,11 @@ class Neighbours(Detector):
         self._traffic = [losses for losses in (self.cache, self.memory) if losses.is_available]
         self._learners: list[SiblingLosses | MemoryLosses] = [self.siblings, *self._traffic]
         """The detectors that learn the IPC of undisturbed programs."""
-        self._job_losses: JobLosses | None = None
-        if hello.watch is not None:
-            self._job_losses = JobLosses(
-                reader, episodes, self.running_tasks, self.watched_job, groups, quotas
-            )
+        self._job_waits = JobWaits(
+            reader, episodes, self.running_tasks, self.watched_job, groups, quotas
+        )
+        self._turbo_budget = TurboBudget(reader, episodes, self.running_tasks)
+        self._job_stops = JobStops(reader, episodes, self.watched_job)
 
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         if self.watched_job.name is not None or not self.hypervisor.losses.is_quiet:
@@ -352,17 +352,17 @@ class Neighbours(Detector):
         ended += self.hypervisor.process(sample, busy)
         ended += self.cache.process(sample, busy, job_pids)
         ended += self.memory.process(sample, busy, job_pids)
-        if job_pids is not None and self._job_losses is not None:
-            ended += self._job_losses.process(sample, busy, job_pids)
+        if job_pids is not None:
+            ended += self._job_waits.process(sample, job_pids)
+            ended += self._turbo_budget.process(sample, busy, job_pids)
+            ended += self._job_stops.process(sample)
         return ended
 
     def share(self, episode: Episode, cpu: int) -> float | None:
         """Returns the share that a CPU has lost so far in a running episode; None if unknown."""
         index = self._position.get(cpu, -1)
-        all_losses = [self.siblings.losses, self.hypervisor.losses]
-        all_losses += [self.memory.losses, self.cache.losses]
-        all_losses += [] if self._job_losses is None else [self._job_losses.waits.losses]
-        for losses in all_losses:
+        measured_losses = self.siblings.losses, self.hypervisor.losses, self._job_waits.losses
+        for losses in (*measured_losses, self.memory.losses, self.cache.losses):
             if any(loss.episode is episode for loss in losses.running):
                 is_known = index >= 0 and losses.is_in_episode[index]
                 return losses.lost_share(index) if is_known else None

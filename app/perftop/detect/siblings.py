@@ -66,21 +66,19 @@ class _SiblingWork(NamedTuple):
 
 class _LookAhead(NamedTuple):
     """Samples that are examined ahead, and the sums that would be learned from them if no loss
-    starts. Arrays are (samples, CPUs).
-    """
+    starts."""
 
     learned_sums: Floats
     """(1 + samples, rows, CPUs): the learned sums before the first sample and after each."""
-    run_s: Floats
-    is_together: Bools
-    """Mask of the CPUs whose sibling ran most of the time and whose IPC while alone is known."""
     work: _SiblingWork
+    run_s: Floats
+    """Running seconds, (samples, CPUs)."""
 
-    def first_samples(self, count: int) -> _LookAhead:
-        return _LookAhead(
-            self.learned_sums[: count + 1], self.run_s[:count], self.is_together[:count],
-            self.work.samples(slice(count)),
-        )  # fmt: skip
+    @property
+    def is_together(self) -> Bools:
+        """Mask, (samples, CPUs), of the CPUs whose sibling ran most of the time and whose IPC while
+        alone is known."""
+        return self.work.is_together & (self.learned_sums[1:, CYCLES_ROW] > 0)
 
 
 class SiblingLosses:
@@ -131,7 +129,7 @@ class SiblingLosses:
             work = self._work(cpu_work(sample.values, busy), sample.split)
         run_s = work.util * ((sample.time_ns - sample.since_ns) / 1e9)
         look_ahead = self._learned_ahead(work.samples(None), run_s[None])
-        self._learn(look_ahead, np.array([sample.time_ns]))
+        self.learn_ahead(look_ahead, np.array([sample.time_ns]))
         is_together, ended = look_ahead.is_together[0], []
         if np.count_nonzero(is_together) or not self.losses.is_quiet:
             ended = self._compare(sample, work, run_s, is_together, job_pids or set())
@@ -161,31 +159,29 @@ class SiblingLosses:
         part, spans_ns = slice(first, last), batch.time_ns - batch.since_ns
         work = batch.cached(self._work_of_busy_cpus).samples(part)
         learned_ahead = self._learned_ahead(work, work.util * (spans_ns[part, None] / 1e9))
-        if not np.count_nonzero(learned_ahead.is_together):
+        if not np.count_nonzero(is_together := learned_ahead.is_together):
             return last, learned_ahead
         _, shares, spread = self._programs.compare_ipc(learned_ahead.learned_sums[1:], work.ipc)
         min_share = np.maximum(MIN_SPREADS * spread, LOSS_START)
-        may_start: Bools = learned_ahead.is_together & (shares >= min_share)
+        may_start: Bools = is_together & (shares >= min_share)
         return first + first_true(may_start), learned_ahead
 
     def learn_ahead(self, look_ahead: _LookAhead | None, time_ns: Ints) -> None:
-        """Learns from samples of `look_ahead` that ended at `time_ns`."""
-        if look_ahead is not None and len(time_ns):
-            self._learn(look_ahead.first_samples(len(time_ns)), time_ns)
+        """Learns from the first samples of `look_ahead`, which ended at `time_ns`."""
+        if look_ahead is None or not len(time_ns):
+            return
+        learned, (work, run_s) = look_ahead.learned_sums, look_ahead[1:]
+        work, run_s = work.samples(slice(len(time_ns))), run_s[: len(time_ns)]
+        self._programs.learned_sums = learned[len(time_ns)].copy()
+        self._history.add(work)
+        self._alone_s = add_samples(self._alone_s, np.where(work.alone, run_s, 0.0))
+        ends_ns = np.broadcast_to(time_ns[:, None], work.alone.shape)
+        self._alone_ns = latest_known_values(work.alone, (self._alone_ns, ends_ns))[0][-1]
 
     def _learned_ahead(self, work: _SiblingWork, run_s: Floats) -> _LookAhead:
         """Returns the learned sums before the first sample and after each, without storing them."""
         learned = self._programs.learned_by_sample(work.alone, run_s, work.sums)
-        is_together = work.is_together & (learned[1:, CYCLES_ROW] > 0)
-        return _LookAhead(learned, run_s, is_together, work)
-
-    def _learn(self, look_ahead: _LookAhead, time_ns: Ints) -> None:
-        is_alone = look_ahead.work.alone
-        self._programs.learned_sums = look_ahead.learned_sums[-1].copy()
-        self._history.add(look_ahead.work)
-        self._alone_s = add_samples(self._alone_s, np.where(is_alone, look_ahead.run_s, 0.0))
-        ends_ns = np.broadcast_to(time_ns[:, None], is_alone.shape)
-        self._alone_ns = latest_known_values(is_alone, (self._alone_ns, ends_ns))[0][-1]
+        return _LookAhead(learned, work, run_s)
 
     def ipc_alone(self) -> Floats:
         """Returns the IPC of each CPU's program while the sibling was idle; NaN if the sibling was

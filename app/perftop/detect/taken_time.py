@@ -81,7 +81,7 @@ class InterruptStorms(RecordDetector):
                     list() as lines,
                     list() as kinds,
                 ] if re.fullmatch("[0-9]{1,6}", cpu_text) and int(cpu_text) in self._position:
-                    daemon_shares = [task.share for task in snapshot.tasks_on(str(cpu_text))
+                    daemon_shares = [task.share for task in snapshot.tasks_on(cpu_text)
                               if task.comm == f"ksoftirqd/{cpu_text}"]  # fmt: skip
                     softirq = max(0.0, _valid_share(softirq) - sum(daemon_shares))
                     shares = _valid_share(tasks), _valid_share(irq), softirq

@@ -23,21 +23,6 @@ from perftop.model.tasks import (
     WatchedJob,
 )
 
-
-class JobLosses:
-    def __init__(self, reader: SampleReader, episodes: RunningEpisodes, running: RunningTasks,
-                 job: WatchedJob, groups: Ints, quotas: QuotaStops) -> None:  # fmt: skip
-        self.waits = JobWaits(reader, episodes, running, job, groups, quotas)
-        self._budget = TurboBudget(reader, episodes, running)
-        self._stops = JobStops(reader, episodes, job)
-
-    def process(self, sample: Sample, busy: Bools, job_pids: set[int]) -> list[Episode]:
-        """Processes one sample. Returns the episodes that ended. `busy`: mask of the job's CPUs."""
-        ended = self.waits.process(sample, job_pids)
-        ended += self._budget.process(sample, busy, job_pids)
-        return [*ended, *self._stops.process(sample)]
-
-
 # --- Losses of a watched job to other tasks: time in run queues, in which its threads are ready
 # while another task runs; and a lower clock, because other tasks work in its package.
 
@@ -98,7 +83,14 @@ class JobWaits:
                 self._pending_activity, self._pending_since_ns = activity, since_ns
                 return []
             self._quota_ns = self._quotas.time_ns
-            activity = self._without_quota_waits(activity, job_pids)
+            # Waiting that the quota explains is left out. The kernel counts it once for each CPU,
+            # however many threads are stopped there.
+            waited_s = float(np.nansum([work.wait_s for work in activity.values()]))
+            threads = max(1.0, len(self._job.threads) / max(1, len(activity)))
+            stopped_s = threads * self._quotas.stopped_s(job_pids)
+            if waited_s > 0 and stopped_s > 0:
+                share = max(0.0, 1 - stopped_s / waited_s)
+                activity = {i: replace(a, wait_s=share * a.wait_s) for i, a in activity.items()}
         # A CPU without a thread of the job loses nothing.
         job_cpus = {self._position.get(thread.cpu) for thread in self._job.threads.values()}
         count = len(self._cpu_lists)
@@ -113,19 +105,6 @@ class JobWaits:
         for loss in self.losses.running:
             self._describe(loss, activity, sample, job_pids)
         return ended
-
-    def _without_quota_waits(
-        self, activity: dict[int, ThreadActivity], job_pids: set[int]
-    ) -> dict[int, ThreadActivity]:
-        """Returns the activity without waiting that the job's quota explains. The kernel counts
-        this time once for each CPU, however many threads are stopped there."""
-        waited_s = float(np.nansum([work.wait_s for work in activity.values()]))
-        threads = max(1.0, len(self._job.threads) / max(1, len(activity)))
-        stopped_s = threads * self._quotas.stopped_s(job_pids)
-        if waited_s <= 0 or stopped_s <= 0:
-            return activity
-        share = max(0.0, 1 - stopped_s / waited_s)
-        return {i: replace(work, wait_s=share * work.wait_s) for i, work in activity.items()}
 
     def _describe(
         self, loss: NeighbourLoss, activity: dict[int, ThreadActivity], sample: Sample,
@@ -157,12 +136,9 @@ class JobWaits:
             activity = thread.activity(ACTIVITY_SPAN_NS)
             if activity.run_s > 0 and activity.elapsed_s > 0:
                 by_cpu.setdefault(thread.cpu, []).append(activity)
-        crowded_cpus = [cpu for cpu in cpus if _wait_for_each_other(by_cpu.get(cpu, []))]
-        return (
-            {"self": [CrowdedCpu(len(by_cpu[cpu]), cpu) for cpu in crowded_cpus]}
-            if crowded_cpus
-            else {}
-        )
+        waiting_cpus = [cpu for cpu in cpus if _wait_for_each_other(by_cpu.get(cpu, []))]
+        crowded_cpus = [CrowdedCpu(len(by_cpu[cpu]), cpu) for cpu in waiting_cpus]
+        return {"self": crowded_cpus} if crowded_cpus else {}
 
 
 def _wait_for_each_other(threads: list[ThreadActivity]) -> bool:

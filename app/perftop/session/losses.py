@@ -508,9 +508,22 @@ class RecordHints:
         match records.get("kernel"):
             case {"span_ns": int() as span_ns, "functions": list() as rows} if span_ns > 0:
                 self.kernel_span_s += span_ns / 1e9
-                self._add_kernel_work(rows)
-        if "memory" in records:
-            self._add_groups(memory_groups(records))
+                for row in rows:
+                    match row:
+                        case [str(kind), str(function), int(pid), str(comm), int(ns)] if ns > 0:
+                            words = (safe_text(name, MAX_NAME_LENGTH) for name in (function, comm))
+                            work = KernelWork(kind, next(words), pid, next(words))
+                            if work in self.kernel_s or len(self.kernel_s) < MAX_WORKS:
+                                self.kernel_s[work] = self.kernel_s.get(work, 0.0) + ns / 1e9
+        for group in memory_groups(records):
+            known_group = self.groups_at_limit.get(group.name)
+            sums = known_group or group._replace(hits=0, pages_read_back=0)
+            if group.hits and group.limit_bytes and group.pages_read_back > 0:
+                hits, pages = sums.hits + group.hits, sums.pages_read_back + group.pages_read_back
+                sums = group._replace(hits=hits, pages_read_back=pages, pids=sums.pids)
+            if sums.hits and (known_group or len(self.groups_at_limit) < MAX_NAMES):
+                members = sums.pids | group.pids if len(sums.pids) < MAX_WORKS else sums.pids
+                self.groups_at_limit[group.name] = sums._replace(pids=members)
         for message in log if isinstance(log, list) else ():
             match message:
                 case [str() as kind, str() as name, int() as count] if count > 0:
@@ -521,27 +534,3 @@ class RecordHints:
             pids = [pid for pid in managers if re.fullmatch("[0-9]{1,10}", str(pid))]
             names = ((safe_text(str(managers[pid]), MAX_NAME_LENGTH), pid) for pid in pids)
             self.power_managers = [f"{name}[{pid}]" for name, pid in names]
-
-    def _add_groups(self, groups: Iterable[MemoryGroup]) -> None:
-        for group in groups:
-            sums = self.groups_at_limit.get(group.name, group._replace(hits=0, pages_read_back=0))
-            if group.hits and group.limit_bytes and group.pages_read_back > 0:
-                hit_count, pages = (
-                    sums.hits + group.hits,
-                    sums.pages_read_back + group.pages_read_back,
-                )
-                sums = group._replace(hits=hit_count, pages_read_back=pages, pids=sums.pids)
-            if sums.hits and (
-                group.name in self.groups_at_limit or len(self.groups_at_limit) < MAX_NAMES
-            ):
-                pids = sums.pids | group.pids if len(sums.pids) < MAX_WORKS else sums.pids
-                self.groups_at_limit[group.name] = sums._replace(pids=pids)
-
-    def _add_kernel_work(self, rows: Sequence[object]) -> None:
-        for row in rows:
-            match row:
-                case [str() as kind, str() as function, int() as pid, str() as comm, int() as ns]:
-                    comm, function = (safe_text(name, MAX_NAME_LENGTH) for name in (comm, function))
-                    work = KernelWork(kind, function, pid, comm)
-                    if ns > 0 and (work in self.kernel_s or len(self.kernel_s) < MAX_WORKS):
-                        self.kernel_s[work] = self.kernel_s.get(work, 0.0) + ns / 1e9

@@ -457,7 +457,7 @@ class Session:
         times = self.run_times
         if times.was_throttled:  # `tasks` is slow on a big machine
             sums = sums.with_quotas(times.throttled_by_cpu(times.threads or times.tasks))
-        blocked_s, start_ns, now_ns = times.blocked_by_cpu(), self.run.start_ns, self.now_ns
+        blocked_s, start_ns, now_ns = times.by_cpu("blocked_s"), self.run.start_ns, self.now_ns
         interrupts_s: dict[Cause, Floats] = {}
         stalled_s: dict[Cause, float] = {}
         if blocked_s.any() or any(kind == "interrupt" for kind, _ in sums.by_cause):
@@ -472,7 +472,7 @@ class Session:
                     stalled_s[cause] = stalled_s.get(cause, 0.0) + seconds
         sums = sums.with_interrupts(interrupts_s, (now_ns - start_ns) / 1e9)
         if times.threads:
-            sums = sums.with_stops(times.stopped_by_cpu())
+            sums = sums.with_stops(times.by_cpu("stop_loss_s"))
             split_s = times.split_locks_by_cpu(self.hints.split_lock_tids())
             sums = sums.with_stops(split_s, SPLIT_LOCK_CAUSE)
         return sums.with_blocked(stalled_s, blocked_s)

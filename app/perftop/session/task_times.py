@@ -10,7 +10,7 @@ counted on the CPU on which the thread ran last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -386,10 +386,6 @@ class RunTimes:
         """Lower bound in s of the longest single wait of the job's threads for a CPU."""
         return max((times.longest_s for times in self.threads.values()), default=0.0)
 
-    def stopped_by_cpu(self) -> Floats:
-        """Returns the seconds that the job's threads lost while stopped, by the CPU of each."""
-        return self._by_cpu(lambda times: times.stop_loss_s)
-
     def split_locks_by_cpu(self, tids: Collection[int]) -> Floats:
         """Returns the seconds for which threads slept after split locks, by the CPU on which each
         ran most. `tids`: threads named in the kernel's log. Threads whose mean sleep is too short
@@ -399,22 +395,16 @@ class RunTimes:
             if tid in tids and times.sleeps
             and MIN_SPLIT_S <= times.rest_s / times.sleeps <= MAX_SPLIT_S
         }  # fmt: skip
-        return self._by_cpu(lambda times: times.rest_s, named_threads)
+        return self.by_cpu("rest_s", named_threads)
 
-    def blocked_by_cpu(self) -> Floats:
-        """Returns the seconds of the job's uninterruptible sleep, by the CPU of each thread."""
-        return self._by_cpu(lambda times: times.blocked_s)
-
-    def _by_cpu(
-        self,
-        seconds: Callable[[TaskTimes], float],
-        threads: Mapping[ThreadKey, TaskTimes] | None = None,
-    ) -> Floats:
+    def by_cpu(self, key: str, threads: Mapping[ThreadKey, TaskTimes] | None = None) -> Floats:
+        """Returns the sum of some seconds of the job's threads, by the CPU on which each ran most.
+        `key`: an attribute of TaskTimes. `threads`: only these."""
         sums = np.zeros(len(self._position))
         for times in (self.threads if threads is None else threads).values():
             cpu = max(times.by_cpu, key=lambda cpu: times.by_cpu[cpu], default=-1)
             if (index := self._position.get(cpu)) is not None:
-                sums[index] += seconds(times)
+                sums[index] += getattr(times, key)
         return sums
 
     @property

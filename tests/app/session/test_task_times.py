@@ -162,8 +162,8 @@ def test_sleep_is_unknown_without_states() -> None:
 
 def test_a_stop_costs_the_expected_run_time() -> None:
     busy = times_in_states(*"R" * 11, *"T" * 10, ran=1.0)
-    assert busy.stopped_by_cpu().tolist() == pytest.approx([0.0, 1.0], abs=0.06)
-    assert times_in_states(*"S" * 11, *"T" * 10).stopped_by_cpu().sum() == 0
+    assert busy.by_cpu("stop_loss_s").tolist() == pytest.approx([0.0, 1.0], abs=0.06)
+    assert times_in_states(*"S" * 11, *"T" * 10).by_cpu("stop_loss_s").sum() == 0
 
 
 def test_disk_waits_are_counted_from_the_start_of_the_command() -> None:
