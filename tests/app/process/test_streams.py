@@ -174,13 +174,20 @@ def test_the_end_of_a_probe_is_awaited_although_sleep_is_refused(
     (137, "", Failed),  # sudo reports that the probe was killed
 ])  # fmt: skip
 def test_an_interrupted_measurement_reports_only_unrestored_registers(
-    status: int, text: str, expected_message: type[BaseException]
+    status: int, text: str, expected_message: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = (
-        "import os, signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
-        "os.kill(os.getppid(), signal.SIGINT); sys.stdin.read();"
-        f"sys.stderr.write({text!r}); sys.exit({status})"
+        "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True);"
+        f"sys.stdin.read(); sys.stderr.write({text!r}); sys.exit({status})"
     )
+    read_to_end = launch.Probe.read_to_end
+
+    def interrupted_read(probe: launch.Probe) -> bytes:
+        probe.stdout.read(1)  # An interrupt while Popen runs would leave its pipes open.
+        os.kill(os.getpid(), signal.SIGINT)
+        return read_to_end(probe)
+
+    monkeypatch.setattr(launch.Probe, "read_to_end", interrupted_read)
     with pytest.raises(expected_message):
         launch.ask_probe([sys.executable, "-c", code, "msr"])
 
