@@ -13,7 +13,7 @@ from perftop.base.text import ClockUnit, clock_time
 from perftop.draw import theme
 from perftop.draw.charts import Glyphs
 from perftop.draw.columns import Run
-from perftop.draw.strips import merge_runs, overlay
+from perftop.draw.strips import join_with_gaps, merge_runs, overlay
 from perftop.model.kinds import KINDS, Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -56,11 +56,15 @@ class ChartPage:
         # The chart of SMT states shows at most two threads.
         self.has_counters = bool(session.evaluator.variants["busy_hz"]) and cores.max_threads <= 2
         self._episodes = RowEpisodes(session)
-        self._layout: ChartLayout | None = None
-        self._drawer: ChartDrawer | None = None
-        self._order: Sequence[int] = ()
+        self.layout: ChartLayout | None = None
+        """The layout that was chosen last; None if the charts do not fit."""
+        self._order: Sequence[int] | None = None
         self._units: list[ChartUnit] = []
-        self._lanes: TaskLanes | None = None
+        self._drawer: ChartDrawer
+        self.axis: Axis
+        self.lanes: TaskLanes
+        """The time axis of the charts, and the tasks that ran on the units. These three do not
+        exist before the first lines."""
         self._inputs: object = None
         """The inputs, apart from the history, from which the charts and axes were drawn."""
         self._unit_charts: list[UnitCharts] = []
@@ -68,62 +72,44 @@ class ChartPage:
         self._axis_lines: dict[int, list[list[Run]]] = {}
         """The axis, and the line of times if there is one, by index of the unit above them."""
         self.lines: list[list[Run]] = []
-        self.rows: list[int | None] = []
-        """The index in `Cores.rows` of the core that each line shows, or None. If there are two
-        sides, it is that of the left side."""
-        self.right_rows: list[int | None] = []
-        """Like `rows`, for the right of two sides."""
+        self.rows: list[tuple[int | None, ...]] = []
+        """The index in `Cores.rows` of the core that each side of each line shows, or None."""
 
     def choose_layout(self, height: int, width: int, min_panel_lines: int = 4) -> bool:
         """Chooses the layout for this size. Returns whether charts fit."""
         session, cores, positions = self._session, self._cores, self._positions
-        self._layout = None
+        self.layout = None
         can_be_drawn = positions is not None or cores.max_threads <= 2
         if can_be_drawn and cores.rows:
             shown_cores = session.selected_cores() if positions is None else positions
             cpu_counts = [len(session.cores[position]) for position in shown_cores]
             charts = len(cpu_counts) if self.has_counters else sum(cpu_counts)
             groups = [self._group(row) for row in range(len(cores.rows))]
-            self._layout = chart_layout(
+            self.layout = chart_layout(
                 charts, height, width, counted=self.has_counters,
                 groups=groups if positions is None else (), min_panel_lines=min_panel_lines,
             )  # fmt: skip
-        return self._layout is not None
-
-    @property
-    def lanes(self) -> TaskLanes:
-        """The tasks that ran on the drawn units."""
-        assert self._lanes is not None
-        return self._lanes
-
-    @property
-    def width(self) -> int:
-        """Width of the charts, with the texts beside them, in cells."""
-        return self._layout.width if self._layout else 0
-
-    @property
-    def panel_height(self) -> int:
-        """Number of lines left below the charts."""
-        return self._layout.panel_lines if self._layout else 0
+        return self.layout is not None
 
     def make_lines(
         self, interval: Interval, order: Sequence[int], settings: ViewSettings, glyphs: Glyphs
     ) -> None:
         """Makes the lines for this interval. `order`: indexes in `Cores.rows`, in the order in
         which the charts are drawn."""
-        session, layout = self._session, self._layout
+        session, layout = self._session, self.layout
         assert layout is not None
-        if self._drawer is None or order != self._order:
+        if order != self._order:
             self._order = order
             self._units = chart_units(self._cores, order, counted=self.has_counters)
             self._drawer = ChartDrawer(session, self._units, counted=self.has_counters)
-            self._lanes = TaskLanes(session, self._units)
+            self.lanes = TaskLanes(session, self._units)
         now_ns = interval.time_ns if settings.pinned_ns is None else settings.pinned_ns
         history = self._drawer.history
         past = is_past(session, interval)
         has_moved = history.update(layout.columns, settings.window_s, now_ns, is_past=past)
         clock = session_clock_unit(session, settings.units, ghz_if_unknown=True)
-        episodes = time_axis.visible_episodes(history.axis, session)
+        self.axis = history.axis
+        episodes = time_axis.visible_episodes(self.axis, session)
         shown_episodes = [(id(e), e.end_ns) for e in (*episodes, *session.marks)]
         inputs = (
             layout, glyphs, self._drawer, shown_episodes, settings.range_ns, settings.ranges_ns,
@@ -131,23 +117,21 @@ class ChartPage:
         )  # fmt: skip
         if has_moved or inputs != self._inputs:
             self._inputs = inputs
-            self._draw_charts(layout, history.axis, episodes, settings, clock, glyphs)
+            self._draw_charts(layout, episodes, settings, clock, glyphs)
         self._episodes.update(interval)
         numbers, running = RowNumbers(session, self._cores, interval), self._episodes.running
         values = unit_values(numbers, self._units, clock, running)
         sides = [self._side_lines(layout, indexes, values, settings, glyphs)
                  for indexes in self._sides(layout)]  # fmt: skip
-        (self.lines, self.rows), *right_sides = sides
-        for right, self.right_rows in right_sides:
-            size, gap = layout.side_width, (" " * GAP, "text")
-            self.lines = [
-                [*merge_runs(a or [], size), gap, *(b or [])]
-                for a, b in zip_longest(self.lines, right)
-            ]
-            self.rows = [*self.rows, *[None] * (len(self.lines) - len(self.rows))]
+        parts = [*zip_longest(*sides, fillvalue=(list[Run](), None))]
+        self.rows = [tuple(row for _, row in line) for line in parts]
+        self.lines = [
+            join_with_gaps([*(merge_runs(runs, layout.side_width) for runs, _ in left), last], GAP)
+            for *left, (last, _) in parts
+        ]
         if self.has_counters:
-            self.lines = [self._legend, *self.lines]
-            self.rows, self.right_rows = [None, *self.rows], [None, *self.right_rows]
+            self.rows.insert(0, (None,) * layout.sides)
+            self.lines.insert(0, self._legend)
 
     def _sides(self, layout: ChartLayout) -> list[range]:
         """Returns the indexes of the units of each side."""
@@ -162,11 +146,12 @@ class ChartPage:
     # --- what changes only with the history
 
     def _draw_charts(
-        self, layout: ChartLayout, axis: Axis, episodes: list[Episode], settings: ViewSettings,
+        self, layout: ChartLayout, episodes: list[Episode], settings: ViewSettings,
         clock: ClockUnit, glyphs: Glyphs,
     ) -> None:  # fmt: skip
-        """Draws the charts and axes, with all that is beside them and changes only with them."""
-        assert self._drawer is not None
+        """Draws the charts, with all that is beside them and changes only with them, and the axes
+        with the episodes of the charts above them."""
+        axis = self.axis
         span_ns = settings.range_ns or axis.window_ns(settings.window_s)
         causes = [*episodes, *self._session.ramps.unfinished_climbs()]
         parts = layout.clock_rows, layout.rate_rows, layout.area_rows
@@ -201,41 +186,28 @@ class ChartPage:
                 sums = self.lanes.sum_lines(i, layout.rows, glyphs)
                 charts.lines_beside = [[gap, *runs] for runs in sums]
         self._legend = chart_numbers.legend_line(clock, layout.width, colour=glyphs == "colour")
-        self._axis_lines = {}
+        margin: Run = " " * layout.left_width, "text"
+        ticks, self._axis_lines = time_axis.ticks(axis, self._session.unix), {}
         for side in self._sides(layout):
             for i in side if layout.has_own_axes else side[-1:]:
                 units = [self._units[k] for k in ((i,) if layout.has_own_axes else side)]
-                self._axis_lines[i] = self._draw_axis(
-                    layout, axis, episodes, units, is_last=i == side[-1]
-                )
-
-    def _draw_axis(
-        self, layout: ChartLayout, axis: Axis, episodes: list[Episode],
-        units: Sequence[ChartUnit], *, is_last: bool,
-    ) -> list[list[Run]]:  # fmt: skip
-        """Returns the line with the axis and the episodes of these units and, below the last unit,
-        the line of times."""
-        cpus = {cpu for unit in units for cpu in unit.cpus}
-        shown_episodes = [e for e in episodes if not cpus.isdisjoint(e.cpus)]
-        ticks = time_axis.ticks(axis, self._session.unix)
-        margin: Run = " " * layout.left_width, "text"
-        times_inside = not layout.has_times_line
-        line = time_axis.tick_line(
-            axis, shown_episodes, ticks, times_inside=times_inside, marks=self._session.marks
-        )
-        lines = [[margin, *line]]
-        if is_last and layout.has_times_line:
-            lines.append([margin, *time_axis.times_line(axis, ticks)])
-        return lines
+                cpus = {cpu for unit in units for cpu in unit.cpus}
+                line = time_axis.tick_line(
+                    axis, [e for e in episodes if not cpus.isdisjoint(e.cpus)], ticks,
+                    times_inside=not layout.has_times_line, marks=self._session.marks,
+                )  # fmt: skip
+                self._axis_lines[i] = [[margin, *line]]
+                if i == side[-1] and layout.has_times_line:
+                    self._axis_lines[i].append([margin, *time_axis.times_line(axis, ticks)])
 
     # --- what changes at each refresh
 
     def _side_lines(
         self, layout: ChartLayout, indexes: range, values_of_units: Sequence[UnitValues],
         settings: ViewSettings, glyphs: Glyphs,
-    ) -> tuple[list[list[Run]], list[int | None]]:  # fmt: skip
-        """Returns the lines of one side, and the row of the core that each line shows."""
-        lines, rows = list[list[Run]](), list[int | None]()
+    ) -> list[tuple[list[Run], int | None]]:  # fmt: skip
+        """Returns the lines of one side, each with the row of the core that it shows."""
+        lines = list[tuple[list[Run], int | None]]()
         groups = [self._group(unit.row) for unit in self._units]
         # Each group needs only one heading if equal groups are adjacent.
         changes = sum(a != b for a, b in pairwise(groups))
@@ -249,12 +221,10 @@ class ChartPage:
                 package, l3 = groups[i]
                 name = f"L3 {l3}" if has_caches and l3 is not None else package_name(package)
                 marker = chart_numbers.common_marker(members, self._episodes.running)
-                lines.append(
-                    chart_numbers.group_heading(name, len(members), marker, layout.side_width)
-                )
+                size = layout.side_width
+                lines.append((chart_numbers.group_heading(name, len(members), marker, size), None))
             elif i != indexes[0]:
-                lines += [[]] * layout.gap_lines
-            rows += [None] * (len(lines) - len(rows))
+                lines += [([], None)] * layout.gap_lines
             values, charts_lines = values_of_units[i], [*charts.lines]
             if layout.clock_rows:
                 numbers = chart_numbers.numbers_beside_clock(
@@ -267,27 +237,26 @@ class ChartPage:
                 charts_lines[row] = [*charts_lines[row], *runs]
             if layout.has_title:
                 title = chart_numbers.title_runs(values, chart_width, colour=glyphs == "colour")
-                lines.append([*title, *charts.title_end])
+                lines.append(([*title, *charts.title_end], unit.row))
             else:
                 name = values.name.partition(" ")[2]
                 left_runs = [values.marker, (f"{name:>4}", "bright")]
                 charts_lines[0] = overlay(charts_lines[0], 1, left_runs)
-            lines += self._draw_cursor(layout, charts_lines, settings)
             axis_lines = self._axis_lines.get(i, [])
             if axis_lines and i == indexes[-1]:
                 axis_lines = [*axis_lines[:-1], self._draw_label(layout, axis_lines[-1], settings)]
-            lines += axis_lines
-            rows += [unit.row] * (len(lines) - len(rows))
-        return lines, rows
+            charts_lines = self._draw_cursor(layout, charts_lines, settings)
+            lines += [(runs, unit.row) for runs in (*charts_lines, *axis_lines)]
+        return lines
 
     def _draw_cursor(
         self, layout: ChartLayout, lines: list[list[Run]], settings: ViewSettings
     ) -> list[list[Run]]:
         """Returns the lines of a chart with the time cursor, if there is one; cells outside the
         selected ranges are faded."""
-        if settings.cursor_ns is None or self._drawer is None:
+        if settings.cursor_ns is None:
             return lines
-        axis, first, ranges = self._drawer.history.axis, layout.left_width, settings.ranges_ns
+        axis, first, ranges = self.axis, layout.left_width, settings.ranges_ns
         lines = [time_axis.fade_outside(runs, axis, ranges.values(), first) for runs in lines]
         cell = axis.bin_at(settings.cursor_ns)
         if 0 <= cell < axis.columns:
@@ -300,9 +269,9 @@ class ChartPage:
     ) -> list[Run]:
         """Returns the line of times with the time of the cursor and the selected ranges in place of
         other times. The markers of episodes stay."""
-        if settings.cursor_ns is None or self._drawer is None:
+        if settings.cursor_ns is None:
             return line
-        axis, first, cells = self._drawer.history.axis, layout.left_width, layout.columns
+        axis, first, cells = self.axis, layout.left_width, layout.columns
         single_cells = [(char, style) for chars, style in line for char in chars]
         signs = [(x, run) for x, run in enumerate(single_cells) if run[0] in _EPISODE_SIGNS]
         used_cells, brackets = {x for x, _ in signs}, list[tuple[int, Run]]()
@@ -331,29 +300,21 @@ class ChartPage:
 
     # --- what is at a cell
 
-    def _side_at(self, x: int, y: int) -> tuple[int | None, int]:
-        """Returns the index in `Cores.rows` of the core at cell `x` of line `y`, or None, and the
-        position of the cell within its side."""
-        layout = self._layout
-        if layout is None:
-            return None, 0
-        is_right = layout.sides > 1 and x >= layout.side_width
-        rows = self.right_rows if is_right else self.rows
-        row = rows[y] if 0 <= y < len(rows) else None
-        return row, x - (layout.side_width + GAP) * is_right
-
     def row_at(self, x: int, y: int) -> int | None:
         """Returns the index in `Cores.rows` of the core at cell `x` of line `y`; None if there is
         none."""
-        return self._side_at(x, y)[0]
+        if self.layout is None or not 0 <= y < len(self.rows):
+            return None
+        return self.rows[y][-1 if x >= self.layout.side_width else 0]
 
     def time_at(self, x: int, y: int) -> int | None:
         """Returns the time (monotonic ns) that cell `x` of line `y` shows; None outside charts."""
-        row, x = self._side_at(x, y)
-        if self._drawer is None or self._layout is None or row is None:
+        if self.layout is None or self.row_at(x, y) is None:
             return None
-        axis, column = self._drawer.history.axis, x - self._layout.left_width
-        if not axis.columns - axis.known_columns <= column < axis.columns:
+        axis, size = self.axis, self.layout.side_width
+        column = x - size - GAP if x >= size and self.layout.sides > 1 else x
+        column -= self.layout.left_width
+        if not axis.blank_cells <= column < axis.columns:
             return None
         return min(axis.now_ns, axis.end_ns - (axis.columns - 1 - column) * axis.bin_ns)
 

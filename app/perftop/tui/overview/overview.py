@@ -179,12 +179,13 @@ class Overview(ChartedView, CursorCanvas):
     def _make_charts(self) -> None:
         charts = self._charts
         assert charts is not None
+        assert charts.layout is not None
         order = ordered_rows(self.cores, self.settings, self.session, self.interval)
         charts.make_lines(self.interval, order, self.settings, self.glyphs)
         self._arrangement = Arrangement([], [], [], order)
         self.line_count, self.header_lines = len(charts.lines), []
-        width, height = charts.width, self._chart_room - self.line_count
-        gap = int(height > charts.panel_height)
+        width, height = charts.layout.width, self._chart_room - self.line_count
+        gap = int(height > charts.layout.panel_lines)
         height -= gap
         panels: tuple[PanelKind, ...] = ("selected", "who", "happened")
         if charts.has_counters and width >= MIN_COUNTED_WIDTH_OF_THREE:
@@ -248,7 +249,7 @@ class Overview(ChartedView, CursorCanvas):
         the selected core if that is in the package, else for its first core."""
         cores = self.cores.rows
         if self._grid is None:
-            row = self._charts.rows[y] if self._charts is not None else None
+            row = self._charts.rows[y][0] if self._charts is not None else None
             return None if row is None else cores[row].cpus[0]
         line = self._arrangement.lines[y]
         if line.kind == "row":

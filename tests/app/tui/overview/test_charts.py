@@ -256,9 +256,10 @@ def test_lines_are_no_wider_than_the_screen(size: tuple[int, int], cores: int | 
     result = charts(machine, width, height)
     if result is None:
         return
+    assert result.layout is not None
     assert {strips.width(line) for line in result.lines} <= {*range(width + 1)}
-    assert len(result.lines) == len(result.rows) <= height - result.panel_height
-    rows = {row for row in (*result.rows, *result.right_rows) if row is not None}
+    assert len(result.lines) == len(result.rows) <= height - result.layout.panel_lines
+    rows = {row for sides in result.rows for row in sides if row is not None}
     assert rows == {*range(len(result._cores.rows))}
 
 
@@ -274,8 +275,8 @@ def test_the_area_of_gaps_equals_the_lost_seconds() -> None:
     result.make_lines(
         session.take_interval(), range(4), ViewSettings(cpu=0, window_s=30.0), "colour"
     )
-    cell_s = result._drawer.history.axis.bin_ns / 1e9  # type: ignore[union-attr]
-    lost_s, columns_with_gaps, layout = 0.0, 0, result._layout
+    cell_s = result.axis.bin_ns / 1e9
+    lost_s, columns_with_gaps, layout = 0.0, 0, result.layout
     assert layout is not None
     for unit in result._unit_charts:
         clock_lines = [strips.cut_runs(line, layout.left_width, layout.width)
@@ -468,8 +469,8 @@ async def test_a_dragged_range_is_that_of_all_panels_and_only_fades_the_rest() -
     async with make.live(make.capture("guest", 60, None), (160, 50), ()) as app:
         view, pilot = app.screen.query_one(Overview), Pilot(app)
         assert view.shown_charts is not None
-        assert view.shown_charts._layout is not None
-        chart = range(1, 1 + view.shown_charts._layout.rows)
+        assert view.shown_charts.layout is not None
+        chart = range(1, 1 + view.shown_charts.layout.rows)
 
         def cells_outside() -> list[str]:
             texts = [view.render_line(y).text for y in chart]
@@ -490,8 +491,7 @@ async def test_a_dragged_range_is_that_of_all_panels_and_only_fades_the_rest() -
         rows = app.screen._compositor.render_strips()
         lines = ["".join(segment.text for segment in row) for row in rows]
         text = "\n".join(lines)
-        assert view.shown_charts._drawer is not None
-        length = f"{20 * view.shown_charts._drawer.history.axis.bin_ns / 1e9:.1f} s"
+        length = f"{20 * view.shown_charts.axis.bin_ns / 1e9:.1f} s"
         assert f", {length} " in lines[0]
         assert text.count(f"sum of {length}") == 2
         assert f"─ A {length} ─" in text
