@@ -4,8 +4,7 @@ only on the source and the screen size, so that nothing moves when values change
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
@@ -41,159 +40,125 @@ ORDER_BY_COLUMN = {
 columns select the order that has their key."""
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnNumber:
-    """The number that a column of the grid shows, and the CPU of which it is shown."""
-
-    thread: int
-    """Index of the CPU within its core; BUSIEST_CPU: the busiest CPU."""
-    number: Any = None
-    """An entry of `COLUMNS_BY_KEY`; None if the column shows no number."""
-
-
 def grid_columns(
     session: Session, cores: Cores, width: int, clock: ClockUnit = GHZ
 ) -> list[Column]:
     """Returns the columns that fit into `width` cells, in display order. Columns of numbers that
-    this stream does not have are left out."""
-    maker = _ColumnMaker(session, cores, clock, has_wide_gaps=width >= MIN_ROOMY_WIDTH)
-    columns = maker.core_columns() if cores.has_pairs else maker.cpu_columns()
-    fitting_columns = []
-    for column in fit_columns(columns, width):
-        number = COLUMNS_BY_KEY.get(column.key)
-        scale, digits = (1.0, 0) if number is None else number.scale(clock, brief=True)
-        source = ColumnNumber(column.source or 0, number)
-        fitting_columns.append(replace(column, source=source, scale=scale, digits=digits))
-    return fitting_columns
+    this stream does not have are left out. The source of a column is the index of the CPU within
+    its core of which the number is shown; BUSIEST_CPU: the busiest CPU."""
+    is_roomy, pairs = width >= MIN_ROOMY_WIDTH, cores.has_pairs
+    names = [cores.name(row, "CPU number") for row in range(len(cores.rows))]
+    columns = [
+        Column("core", "core" if pairs else "CPU", width_of_names(names)),
+        *(_core_columns if pairs else _cpu_columns)(cores, clock, is_roomy=is_roomy),
+        Column("who", "who runs", 26 if is_roomy else 14, is_left=True, gap=4 if is_roomy else 2,
+               rank=3, max_width=48, weight=2),
+    ]  # fmt: skip
+    metrics = {key for key, variants in session.evaluator.variants.items() if variants}
+    has_ceiling = bool(session.reader.turbo.cpus.any())
+    has_steal = "steal" in metrics and (not pairs or session.hello.virtualisation is not None)
+    can_lose = has_ceiling or "involuntary" in metrics
+    has_two_threads, has_ipc = cores.max_threads == 2, "ipc" in metrics
+    is_shown = dict.fromkeys(("core", "cpus", "bar", "use"), True) | {
+        "util": "util" in metrics or not pairs,
+        "l3": len(cores.rows_by_group) > cores.package_count,
+        "slots": SLOT_METRICS[0] in metrics and is_roomy,
+        "steal": has_steal,
+        "lost": can_lose or (pairs and (has_ipc or has_steal)),
+        "work": has_two_threads or not pairs,
+        "past ipc": has_two_threads and has_ipc,
+        "turbo_ceiling_hz": "busy_hz" in metrics and has_ceiling and is_roomy,
+        "who": all(missing.what != "tasks" for missing in session.hello.missing),
+    }
+    hidden_keys = set[str]()
+    if pairs and not (is_roomy and cores.max_threads <= MAX_THREADS):
+        hidden_keys = {"idle", "kernel_cycles", "net_hz"}
+    elif not pairs and "stat_user_s" not in session.counters.columns:
+        hidden_keys = {"user", "system", "iowait"}
+    shown_columns = [column for column in columns
+                     if is_shown.get(column.key, column.key in metrics - hidden_keys)]  # fmt: skip
+    scales = {key: number.scale(clock, brief=True) for key, number in COLUMNS_BY_KEY.items()}
+    return [
+        replace(column, scale=scale, digits=digits)
+        for column in fit_columns(shown_columns, width)
+        for scale, digits in [scales.get(column.key, (1.0, 0))]
+    ]
 
 
-class _ColumnMaker:
-    """Makes the columns that a session can show, with their minimum widths. Methods return lists,
-    which are empty if the session does not have the numbers."""
+def _core_columns(cores: Cores, clock: ClockUnit, *, is_roomy: bool) -> list[Column]:
+    """Returns the columns of a machine with siblings, with their minimum widths."""
+    extra = int(is_roomy)
+    busy, width, gap = ("busy, lp0 over lp1", 24, 3) if is_roomy else ("busy", 10, 2)
+    return [
+        Column("cpus", "CPUs", max(5, cores.cpus_width) + 2, is_left=True),
+        Column("l3", "L3", 4, rank=10),
+        Column("bar", "SMT states", 22 if is_roomy else 12, is_left=True, rank=1, max_width=24,
+               weight=2),
+        *_thread_columns(cores, "util", "lp{} %", 6 + extra, 0),
+        Column("work", busy, width + gap, is_left=True, gap=gap, rank=6, max_width=60, weight=3),
+        _SLOTS,
+        *_thread_columns(cores, "ipc", "lp{}", 5 + 2 * extra, 2, ("IPC lp0", 8 + extra)),
+        Column("lost", "lost", 6 + 2 * extra),
+        Column("past ipc", "IPC of lp0", 12 + 3 * extra, is_left=True, gap=2 + extra, rank=7,
+               max_width=30),
+        _clock_column(clock, extra), _CEILING,
+        _number_column("steal", 2), _number_column("involuntary", 5),
+        *_thread_columns(cores, "idle", "idle lp{}", 6 + extra, 9),
+        *_thread_columns(cores, "kernel_cycles", "krn lp{}", 6 + extra, 8),
+        *_thread_columns(cores, "net_hz", "net lp{}", 6 + extra, 11),
+    ]  # fmt: skip
 
-    def __init__(
-        self, session: Session, cores: Cores, clock: ClockUnit, *, has_wide_gaps: bool
-    ) -> None:
-        self._session, self._cores, self._clock = session, cores, clock
-        self._is_roomy, self._extra_gap = has_wide_gaps, int(has_wide_gaps)
-        self._metrics = {key for key, variants in session.evaluator.variants.items() if variants}
-        self._has_ceiling = bool(session.reader.turbo.cpus.any())
-        self._has_steal = "steal" in self._metrics and session.hello.virtualisation is not None
 
-    def core_columns(self) -> list[Column]:
-        extra, cores, ipc = self._extra_gap, self._cores, "ipc" in self._metrics
-        detailed = self._is_roomy and cores.max_threads <= MAX_THREADS
-        can_lose = ipc or self._has_ceiling or self._has_steal or "involuntary" in self._metrics
-        busy, width, gap = ("busy, lp0 over lp1", 24, 3) if self._is_roomy else ("busy", 10, 2)
-        histories = [
-            Column("work", busy, width + gap, is_left=True, gap=gap, rank=6, max_width=60,
-                   weight=3),
-            Column("past ipc", "IPC of lp0", 12 + 3 * extra, is_left=True, gap=2 + extra, rank=7,
-                   max_width=30),
-        ]  # fmt: skip
-        return [
-            self._names("core"),
-            Column("cpus", "CPUs", max(5, cores.cpus_width) + 2, is_left=True),
-            *self._caches(),
-            Column("bar", "SMT states", (20 if self._is_roomy else 10) + 2, is_left=True,
-                   rank=1, max_width=24, weight=2),
-            *self._thread_columns("util", "lp{} %", 6 + extra, 0),
-            *(histories[:1] if cores.max_threads == 2 else []),
-            *self._slots(),
-            *self._thread_columns("ipc", "lp{}", 5 + 2 * extra, 2, ("IPC lp0", 8 + extra)),
-            *([Column("lost", "lost", 6 + 2 * extra)] if can_lose else []),
-            *(histories[1:] if ipc and cores.max_threads == 2 else []),
-            *self._clocks(),
-            *(self._number("steal", 2) if self._has_steal else []),
-            *self._number("involuntary", 5),
-            *(self._thread_columns("idle", "idle lp{}", 6 + extra, 9) if detailed else []),
-            *(self._thread_columns("kernel_cycles", "krn lp{}", 6 + extra, 8) if detailed else []),
-            *(self._thread_columns("net_hz", "net lp{}", 6 + extra, 11) if detailed else []),
-            *self._tasks(),
-        ]  # fmt: skip
+def _cpu_columns(_cores: Cores, clock: ClockUnit, *, is_roomy: bool) -> list[Column]:
+    """Returns the columns of a machine without siblings, of which each row is a CPU."""
+    extra = int(is_roomy)
+    return [
+        Column("l3", "L3", 4, rank=10),
+        Column("util", "busy %", 8),
+        Column("use", "where time goes", 8 + 2, is_left=True, rank=1, max_width=52, weight=2),
+        Column("work", "busy", 12 + 2 + extra, is_left=True, gap=2 + extra, rank=6, max_width=90,
+               weight=4),
+        _SLOTS, _number_column("steal", 0), _number_column("ipc", 2),
+        Column("lost", "lost", 7 + extra),
+        _clock_column(clock, extra), _CEILING,
+        *(_number_column(key, rank) for key, rank in (
+            ("involuntary", 4), ("idle", 7), ("user", 3), ("system", 3), ("iowait", 5),
+            ("kernel_cycles", 8), ("net_hz", 9),
+        )),
+    ]  # fmt: skip
 
-    def cpu_columns(self) -> list[Column]:
-        """Returns the columns of a machine without siblings, of which each row is a CPU."""
-        extra, has_account = self._extra_gap, "stat_user_s" in self._session.counters.columns
-        can_lose = self._has_ceiling or "involuntary" in self._metrics
-        ticks = (("user", 3), ("system", 3), ("iowait", 5)) if has_account else ()
-        return [
-            self._names("CPU"),
-            *self._caches(),
-            Column("util", "busy %", 8, source=0),
-            Column("use", "where time goes", 8 + 2, is_left=True, rank=1, max_width=52, weight=2),
-            Column("work", "busy", 12 + 2 + extra, is_left=True, gap=2 + extra, rank=6,
-                   max_width=90, weight=4),
-            *self._slots(),
-            *self._number("steal", 0),
-            *self._number("ipc", 2),
-            *([Column("lost", "lost", 7 + extra)] if can_lose else []),
-            *self._clocks(),
-            *self._number("involuntary", 4),
-            *self._number("idle", 7),
-            *(column for key, rank in ticks for column in self._number(key, rank)),
-            *self._number("kernel_cycles", 8),
-            *self._number("net_hz", 9),
-            *self._tasks(),
-        ]  # fmt: skip
 
-    def _names(self, heading: str) -> Column:
-        cores = self._cores
-        names = [cores.name(row, "CPU number") for row in range(len(cores.rows))]
-        return Column("core", heading, width_of_names(names))
+_SLOTS = Column("slots", "issue slots", 12 + 2, is_left=True, rank=8, max_width=24)
+_CEILING = Column("turbo_ceiling_hz", "ceiling", 9, rank=9)
 
-    def _caches(self) -> list[Column]:
-        has_several_l3s = len(self._cores.rows_by_group) > self._cores.package_count
-        return [Column("l3", "L3", 4, rank=10)] if has_several_l3s else []
 
-    def _slots(self) -> list[Column]:
-        has_bar = SLOT_METRICS[0] in self._metrics and self._is_roomy
-        bar = Column("slots", "issue slots", 12 + 2, is_left=True, rank=8, max_width=24, weight=1)
-        return [bar] if has_bar else []
+def _clock_column(clock: ClockUnit, extra: int) -> Column:
+    width = max(5, len(clock.name)) + 1 + extra
+    return Column("busy_hz", clock.name, width, source=BUSIEST_CPU)
 
-    def _clocks(self) -> list[Column]:
-        if "busy_hz" not in self._metrics:
-            return []
-        title, extra = self._clock.name, self._extra_gap
-        ceiling = Column("turbo_ceiling_hz", "ceiling", 9, rank=9)
-        return [
-            Column("busy_hz", title, max(5, len(title)) + 1 + extra, source=BUSIEST_CPU),
-            *([ceiling] if self._has_ceiling and self._is_roomy else []),
-        ]
 
-    def _tasks(self) -> list[Column]:
-        if any(missing.what == "tasks" for missing in self._session.hello.missing):
-            return []
-        width, gap = (22, 4) if self._is_roomy else (12, 2)
-        return [Column("who", "who runs", width + gap, is_left=True, gap=gap, rank=3, max_width=48,
-                       weight=2)]  # fmt: skip
+def _number_column(key: str, rank: int) -> Column:
+    """Returns the column of a metric, which shows the value of the core's busiest CPU."""
+    number = COLUMNS_BY_KEY[key]
+    title = number.label if number.unit == "Hz" else number.name(GHZ)
+    return Column(key, title, max(4, len(title)) + 2, source=BUSIEST_CPU, rank=rank)
 
-    def _number(self, key: str, rank: int) -> list[Column]:
-        """Returns the column of a metric, which shows the value of the core's busiest CPU."""
-        if key not in self._metrics:
-            return []
-        number = COLUMNS_BY_KEY[key]
-        title = number.label if number.unit == "Hz" else number.name(GHZ)
-        return [Column(key, title, max(4, len(title)) + 2, source=BUSIEST_CPU, rank=rank)]
 
-    def _thread_columns(
-        self, key: str, title: str, width: int, rank: int, first: tuple[str, int] | None = None
-    ) -> list[Column]:
-        """Returns the columns of a metric: one for each thread, or, if cores have more than
-        MAX_THREADS threads, one for the busiest CPU. `first`: title and minimum width of the first
-        column."""
-        if key not in self._metrics:
-            return []
-        if self._cores.max_threads > MAX_THREADS:
-            name = COLUMNS_BY_KEY[key].name(GHZ) + " max" * (key == "util")
-            return [Column(key, name, max(width, len(name) + 2), source=BUSIEST_CPU, rank=rank)]
-        gap = 2 if rank > MAX_RANK_AT_80 else 1
-        titles = [(title.format(thread), 0) for thread in range(self._cores.max_threads)]
-        titles[0] = first or titles[0]
-        return [
-            Column(key, heading, max(minimum, width, len(heading) + gap), source=thread, rank=rank)
-            for thread, (heading, minimum) in enumerate(titles)
-        ]
+def _thread_columns(
+    cores: Cores, key: str, title: str, width: int, rank: int, first: tuple[str, int] | None = None
+) -> list[Column]:
+    """Returns the columns of a metric: one for each thread, or, if cores have more than MAX_THREADS
+    threads, one for the busiest CPU. `first`: title and minimum width of the first column."""
+    if cores.max_threads > MAX_THREADS:
+        name = COLUMNS_BY_KEY[key].name(GHZ) + " max" * (key == "util")
+        return [Column(key, name, max(width, len(name) + 2), source=BUSIEST_CPU, rank=rank)]
+    gap = 2 if rank > MAX_RANK_AT_80 else 1
+    titles = [(title.format(thread), 0) for thread in range(cores.max_threads)]
+    titles[0] = first or titles[0]
+    return [
+        Column(key, heading, max(minimum, width, len(heading) + gap), source=thread, rank=rank)
+        for thread, (heading, minimum) in enumerate(titles)
+    ]
 
 
 def grid_headings(

@@ -16,7 +16,7 @@ from perftop.model.smt import BOUNDS, SINGLE_METHOD
 from perftop.model.tasks import parse_task
 from perftop.session.interval import Interval, Tasks
 from perftop.session.session import Session
-from perftop.session.values import suspect_rows
+from perftop.session.values import COLUMNS_BY_KEY, suspect_rows
 from perftop.tui.overview.columns import SLOT_METRICS, RowHistories
 from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.episode_style import RowEpisodes
@@ -182,7 +182,7 @@ class _RowDrawer:
             yield [_gap(column), *bar]
 
     def _numbers(self, column: Column) -> Iterator[Sequence[Run]]:
-        key, number, thread = column.key, column.source.number, column.source.thread
+        key, number, thread = column.key, COLUMNS_BY_KEY[column.key], column.source or 0
         rows, episodes = self._row_numbers, self._worst
         threads = [thread] * len(self._cores)
         if thread == BUSIEST_CPU:  # unless an episode lowers the number of another CPU
@@ -200,7 +200,7 @@ class _RowDrawer:
                 styles[line] = "alarm"
             elif styles[line] == "warn" and key in episode.package_wide_keys:
                 styles[line] = "text"  # the package's line shows this number for all cores
-        running, doubts = number is not None and number.while_running, None
+        running, doubts = number.while_running, None
         if key in ROW_NUMBER_KEYS and self._grid.interval.doubts.any():
             is_suspect = suspect_rows(key, self._grid.session, self._grid.interval)
             doubts = is_suspect[rows.cpus].tolist()
@@ -262,8 +262,8 @@ def _gap(column: Column) -> Run:
 def _styles(column: Column, idle: Sequence[bool], values: Sequence[float]) -> list[str]:
     """Returns the styles of numbers before episodes are considered: faint in idle rows; else by
     value, for metrics with a threshold (`min_highlighted`)."""
-    key, number = column.key, column.source.number
-    if number is None or key not in METRICS or key == "net_hz":
+    key, number = column.key, COLUMNS_BY_KEY[column.key]
+    if key not in METRICS or key == "net_hz":
         return ["faint" if is_idle else "dim" for is_idle in idle]
     if number.while_running or number.unit == "Hz":
         return ["faint" if is_idle else "text" for is_idle in idle]
