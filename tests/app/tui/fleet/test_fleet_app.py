@@ -18,7 +18,6 @@ from textual.events import MouseScrollDown, MouseScrollUp
 from textual.pilot import Pilot
 from textual.widgets import Static
 
-from perftop.draw import strips
 from perftop.model.kinds import CAUSES, STEAL_CAUSE
 from perftop.session.fleet import Fleet
 from perftop.session.fleet_machine import UNKNOWN_NUMBERS, LiveMachine, Machine, MachineEpisode
@@ -27,7 +26,7 @@ from perftop.tui import fleet_page, fleet_state, fleet_views
 from perftop.tui.app import PerfTopApp
 from perftop.tui.config import Config
 from perftop.tui.fleet_screen import FleetScreen, FleetSource
-from perftop.tui.fleet_state import MIN_LABEL_WIDTH, FleetState
+from perftop.tui.fleet_state import FleetState
 from perftop.tui.shared import keys
 
 SIZES = ((80, 24), (120, 30), (160, 50), (240, 70))
@@ -69,16 +68,6 @@ async def screen_lines(
 
 def line(lines: Sequence[str], text: str) -> int:
     return next(y for y, each in enumerate(lines) if text in each)
-
-
-def test_the_largest_loss_fills_the_chart_of_a_machine() -> None:
-    machine = Machine("node")
-    for i in range(30):
-        machine.add_numbers(1000.0 + i, dict(UNKNOWN_NUMBERS) | {"lost": 0.02})
-    state = FleetState(Fleet([machine]), 1030.0, 80, 24)
-    title, top, *_ = fleet_page.loss_chart_lines(state, machine, 60, 8)
-    assert "lost · node" in strips.text(title[0])
-    assert strips.text(top[0]).split() == ["2.0", "███"]
 
 
 FLEETS = small_fleet, middle_fleet, large_fleet
@@ -174,19 +163,6 @@ def test_a_verdict_without_room_keeps_its_cause_and_its_size(cause: str) -> None
         assert re.match(r"\S.+( takes|:) 40 % of the time$", text)
 
 
-def test_the_verdict_is_on_the_cause_that_costs_most_on_all_machines() -> None:
-    fleet = fleets.small()
-    state = FleetState(fleet, fleets.NOW, 160, 50, running=fleet.running())
-    verdict = fleet_page.fleet_verdict(state)
-    assert verdict.text == "Power limit PL1 takes 22.7 % of the time of 4 of 12 machines"
-    assert verdict.evidence[:2] == ("since 22:03:09", "0.74 GHz below")
-    assert "node03, node04, node05, node06" in verdict.evidence
-    assert verdict.lost_share == pytest.approx(fleet.totals()["lost"])
-    assert verdict.level == 2
-    shares = [loss.share for loss in verdict.losses if loss.name != "others"]
-    assert shares == sorted(shares, reverse=True)
-
-
 def test_a_fleet_that_loses_nothing_is_calm_unless_a_machine_is_silent() -> None:
     calm, silent = Machine("calm"), Machine("silent")
     calm.add_numbers(fleets.NOW, {**UNKNOWN_NUMBERS, "lost": 0.002, "busy": 0.5})
@@ -217,36 +193,9 @@ async def test_rows_move_at_most_every_ten_seconds() -> None:
         assert state.machines[1] is best
 
 
-@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
-async def test_rows_are_aligned_and_the_worst_machine_has_a_remedy(size: tuple[int, int]) -> None:
-    lines = await screen_lines(fleets.small(), size)
-    heading = lines[line(lines, "machine ")]
-    assert " lost ▼  " in heading
-    assert not re.search(r"% \S", heading), "headings are apart"
-    end = heading.index("▼")
-    calm, silent = lines[line(lines, "node02")], lines[line(lines, "node08")]
-    assert calm.split()[0] == "✓"
-    assert calm[end] == "%"
-    assert silent.split()[:3] == ["○", "node08", "–"]
-    assert "no answer: connection: timed out" in silent
-    assert line(lines, "node08") < line(lines, "node01") < line(lines, "node02")
-    assert any(re.search(r" try cooling: fans.* y copy", text) for text in lines)
-    assert lines[-2].startswith(" Worst first, by lost ▼; no answer first; rows move every 10 s")
-
-
 async def test_the_remedy_is_copied() -> None:
     async with opened_screen(fleets.small(), keys=["y"]) as (source, _):
         assert source.app.clipboard == "cooling: fans, air flow, dust; or fewer busy cores"
-
-
-async def test_the_filter_applies_to_the_selected_machine_and_the_racks() -> None:
-    async with opened_screen(fleets.racks(8, 8), keys=["slash", *"pl1", "enter"]) as (source, _):
-        names = [machine.name for machine in source.screen.state.machines]
-        assert names
-        assert all(name.startswith(("k07", "k08")) for name in names)
-        assert source.screen.state.selected_name in names
-        lines = page_lines(source)
-        assert not [text for text in lines[5:] if "k06" in text]
 
 
 async def test_enter_opens_the_selected_machine() -> None:
@@ -307,14 +256,6 @@ def test_racks_have_a_stable_order_if_their_numbers_are_equal() -> None:
     machines = [Machine(f"{rack}-{number}") for rack in ("k1", "k2") for number in numbers]
     rows = fleet_views.arrange_machines(machines, 120, 40).labels
     assert list(rows) == sorted(numbers, key=lambda number: (int(number), number))
-
-
-def test_racks_have_the_widest_cells_that_fit() -> None:
-    """Six racks with a cell of 6 and a space need 42 cells beside the labels."""
-    machines = [Machine(f"k{rack}-{number}") for rack in range(6) for number in range(3)]
-    needed = MIN_LABEL_WIDTH + 1 + 42
-    grids = [fleet_views.arrange_machines(machines, width, 40) for width in (needed, needed - 1)]
-    assert [(grid.has_racks, grid.size) for grid in grids] == [(True, 6), (True, 4)]
 
 
 async def test_only_the_name_of_the_selected_machine_is_highlighted() -> None:

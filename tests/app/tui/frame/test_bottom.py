@@ -1,25 +1,24 @@
-"""The last lines: the prompt, the shown keys, and missing instruments."""
+"""The last lines: the prompt and the shown keys."""
 
 from __future__ import annotations
 
 import itertools
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 
 import fleets
 import pytest
-from fakes import Machine, guest, observe
+from fakes import Machine
 from played_apps import Run, running_app
 from textual import events
 from textual.app import App, ComposeResult
 from textual.widgets import Input, Static
 from waiting import until_true
 
-from perftop.draw import strips, theme
+from perftop.draw import theme
 from perftop.tui.app import PerfTopApp
 from perftop.tui.fleet_screen import FleetScreen, FleetSource
-from perftop.tui.frame.bottom import KeyPiece, Prompt, key_pieces, missing_metric_runs
+from perftop.tui.frame.bottom import KeyPiece, Prompt, key_pieces
 from perftop.tui.frame.monitor import make_view
 from perftop.tui.shared import keys
 from perftop.tui.shared.row_numbers import ViewSettings
@@ -284,7 +283,7 @@ async def test_esc_closes_the_prompt_of_a_fleet_without_its_focus() -> None:
         assert source.screen.state.choice.filter == "", "as before the prompt"
 
 
-# --- the key line, and missing instruments
+# --- the key line
 
 
 CAPTIONS = keys.key_captions({})
@@ -307,26 +306,3 @@ def test_the_key_line_fits_and_always_has_help_and_quit() -> None:
         result = line(name, width, replay=replay)
         assert sum(len(piece.text) for piece in result) < width, (name, width, replay)
         assert text_of(result).endswith(LAST_KEYS), (name, width, replay)
-
-
-# --- clicks
-
-
-FIX = "ask for a vPMU, or use a metal instance"
-
-
-@pytest.mark.parametrize(("width", "end"), [
-    (80, "clock, IPC, halts unknown · perftop doctor"),
-    (160, f"cannot be counted · {FIX} · more: perftop doctor"),
-])  # fmt: skip
-def test_missing_instruments_are_shown_at_all_widths(width: int, end: str) -> None:
-    machine = guest()
-    missing = [replace(m, fix=FIX) for m in machine.hello.missing]
-    machine.hello = replace(machine.hello, missing=missing)
-    session, _ = observe(machine)
-    assert strips.text(missing_metric_runs(session, width)).endswith(end)
-    for size in range(20, 300):
-        runs = missing_metric_runs(session, size)
-        assert strips.width(runs) <= size
-        assert "perftop doctor" in strips.text(runs) or size < 45
-        assert {key for _, key in runs} <= {"dim", "faint", "key"}

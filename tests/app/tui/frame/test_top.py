@@ -1,4 +1,4 @@
-"""The lines above a view: header, alert, metrics of the machine, and tiles."""
+"""The lines above a view: header, alert, and metrics of the machine."""
 
 from __future__ import annotations
 
@@ -212,58 +212,3 @@ def test_four_uncounted_threads_have_a_range_of_neither() -> None:
         assert len(text) == width
         assert text.find("▒ may be") not in range(min_start)
     assert "neither  20–80  %   0.80 of 4 threads active" in text
-
-
-# --- tiles of metrics of a machine whose cores cannot be counted
-
-
-FEW_VALUES = {"util": 0.736, "user": 0.58, "system": 0.156, "steal": 0.079, "pressure_cpu": 0.412}
-ALL_VALUES = FEW_VALUES | {
-    "pressure_io": 0.03, "pressure_memory": 0.0, "load_1": 3.12, "load_5": 2.64, "load_15": 1.9,
-    "interrupts_hz": 520.4, "context_switches_hz": 826.0,
-}  # fmt: skip
-
-
-def test_tiles_fit_and_important_ones_are_kept() -> None:
-    for size in range(20, 300):
-        for values in (FEW_VALUES, ALL_VALUES):
-            assert (
-                strips.width(machine_line.tile_line(machine_line.tile_columns(values, size)))
-                <= size
-            )
-    assert "waits for a CPU  41.2 %" in strips.text(
-        machine_line.tile_line(machine_line.tile_columns(FEW_VALUES, 120))
-    )
-    narrow = strips.text(machine_line.tile_line(machine_line.tile_columns(FEW_VALUES, 80)))
-    assert "waits  41.2 %" in narrow
-    assert "busy  73.6 %" in strips.text(
-        machine_line.tile_line(machine_line.tile_columns(FEW_VALUES, 30))
-    )
-
-
-def test_high_steal_is_red_and_unknown_metrics_have_no_tile() -> None:
-    runs = machine_line.tile_line(machine_line.tile_columns(FEW_VALUES, 160))
-    assert [part.strip() for part, key in runs if key == "alarm"] == ["7.9"]
-    unknown = {"util": 0.1, "steal": float("nan")}
-    assert "steal" not in strips.text(
-        machine_line.tile_line(machine_line.tile_columns(unknown, 160))
-    )
-
-
-def test_the_history_of_steal_is_red_back_to_where_it_became_high() -> None:
-    high = machine_line.MIN_HIGHLIGHTED_STEAL
-    for values, styles in (
-        ([high, 0.0, nan, high, high], [("over", 1), ("steal", 2), ("alarm", 2)]),
-        ([high, high], [("alarm", 2)]),
-        ([high, high, 0.0], [("over", 2), ("steal", 1)]),
-    ):
-        assert machine_line._steal_styles(values) == styles
-
-
-def test_a_column_does_not_move_when_its_value_changes() -> None:
-    calm = {**ALL_VALUES, "load_1": 0.2, "interrupts_hz": 7.0, "util": 0.01}
-    rooms = [
-        [tile_column.width for tile_column in machine_line.tile_columns(values, 240)]
-        for values in (ALL_VALUES, calm)
-    ]
-    assert rooms[0] == rooms[1]

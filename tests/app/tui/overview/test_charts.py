@@ -25,16 +25,13 @@ from perftop.output.why_report import report
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.values import CpuColumns
 from perftop.tui.overview.chart_numbers import (
-    UnitValues,
     chart_units,
-    numbers_beside_clock,
     title_runs,
     unit_values,
 )
 from perftop.tui.overview.charts import MIN_WIDTH, ChartLayout, ChartPage, chart_layout
-from perftop.tui.overview.columns import RowHistories, history_axis
+from perftop.tui.overview.columns import RowHistories
 from perftop.tui.overview.overview import Overview
 from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.episode_style import RowEpisodes
@@ -50,7 +47,7 @@ def session_after_samples(machine: Machine, samples: int = 40) -> tuple[Session,
     return session, interval
 
 
-def charts(machine: Machine, width: int, height: int, **options: object) -> ChartPage | None:
+def charts(machine: Machine, width: int, height: int) -> ChartPage | None:
     session, interval = session_after_samples(machine)
     cores = Cores(session)
     result = ChartPage(session, cores)
@@ -89,13 +86,6 @@ def test_a_refused_calibration_leaves_a_range_instead_of_a_blank() -> None:
 # --- layout
 
 
-@pytest.mark.parametrize(
-    ("count", "height", "width"), [(17, 41, 160), (16, 21, 160), (8, 18, 80), (2, 41, 59)]
-)
-def test_rows_replace_charts_that_do_not_fit(count: int, height: int, width: int) -> None:
-    assert chart_layout(count, height, width, counted=True) is None
-
-
 @given(st.integers(1, 20), st.integers(1, 90), st.sampled_from([MIN_WIDTH, 100, 160, 240]),
        st.booleans(), st.integers(1, 2))  # fmt: skip
 def test_the_layout_fills_the_height_and_leaves_room_for_panels(
@@ -121,103 +111,7 @@ def lines(layout: ChartLayout, charts: int) -> int:
     return charts * (layout.rows + layout.has_title) + (charts - 1) * layout.gap_lines + axes
 
 
-def test_clocks_have_the_width_and_the_height_of_the_screen() -> None:
-    """Four cores have the whole width, with the IPC and SMT states below the clock; sixteen have
-    three lines each on two sides; a narrow screen has no list of causes."""
-    four = chart_layout(4, 40, 160, counted=True)
-    assert four is not None
-    assert (four.sides, four.clock_rows, four.rate_rows, four.area_rows) == (1, 4, 1, 2)
-    assert four.has_causes
-    assert four.columns > 0.7 * 160
-    sixteen = chart_layout(16, 40, 160, counted=True)
-    assert sixteen is not None
-    assert (sixteen.sides, sixteen.rows, sixteen.gap_lines) == (2, 3, 1)
-    narrow = chart_layout(4, 16, 80, counted=True)
-    assert narrow is not None
-    assert (narrow.has_causes, narrow.has_title, narrow.clock_rows) == (False, False, 2)
-
-
-def test_all_clocks_have_one_scale() -> None:
-    """A slow core of another type has a lower chart than a fast one."""
-    hello, frames = simulated("hybrid", 100)
-    session = session_of(Session(hello, History(hello)), frames)
-    cores = Cores(session)
-    page = ChartPage(session, cores)
-    assert page.choose_layout(50, 160)
-    order, settings = [*range(len(cores.rows))], ViewSettings(cpu=0, window_s=60.0)
-    page.make_lines(session.take_interval(), order, settings, "colour")
-    unit_charts = page._unit_charts
-    assert len({core.type for core in cores.rows}) == 2
-    assert {chart.clock_ends_hz for chart in unit_charts} == {(1e9, 4e9)}
-
-
-def test_an_offline_unit_has_no_numbers() -> None:
-    values = UnitValues("CPU 0", "", {"busy": 0.85, "user": 0.7}, is_online=False)
-    assert strips.text(title_runs(values, 80, colour=True)).split() == ["CPU", "0", "off"]
-    for rows in (2, 3):
-        beside = numbers_beside_clock(values, (2e9, 4e9), rows, 17, has_title=False)
-        assert [strips.text(runs).split() for runs in beside] == [["off"], *[[]] * (rows - 1)]
-
-
-@pytest.mark.parametrize("rows", [2, 3, 4, 6])
-@pytest.mark.parametrize("has_title", [False, True])
-def test_the_ceiling_the_clock_and_the_loss_have_lines_of_their_own(
-    rows: int, has_title: bool
-) -> None:
-    """The ceiling is above the clock, at any height of the chart."""
-    for hz in (2.0e9, 2.88e9, 3.4e9):
-        values = UnitValues("core 0", "0,4", {}, tasks=["xhpl 4000 100 %"], hz=hz, ceiling_hz=3.5e9,
-                            drop_marker=("▼", "alarm"), ipc=2.6)  # fmt: skip
-        lines = numbers_beside_clock(values, (2e9, 4e9), rows, 17, has_title=has_title)
-        texts = [strips.text(runs) for runs in lines]
-        assert {len(text) for text in texts} == {17}
-        at_ceiling, at_loss, at_clock = (
-            next(row for row, text in enumerate(texts) if words in text)
-            for words in ("3.50", f"−{(3.5e9 - hz) / 1e9:.2f}", f"{hz / 1e9:.2f}")
-        )
-        assert at_ceiling <= at_loss <= at_clock
-        assert at_ceiling < at_clock
-        assert ("xhpl" in texts[-1]) == (not has_title)
-
-
-@pytest.mark.parametrize(
-    ("waiting", "size", "place"), [(0.9, 80, 15), (0.9, 160, 60), (0.04, 80, 0)]
-)
-def test_a_title_names_the_queue_before_shares_that_do_not_fit(
-    waiting: float, size: int, place: int
-) -> None:
-    shares = {"busy": 0.85, "user": 0.7, "kernel": 0.15, "steal": 0.0, "idle": 0.15}
-    values = UnitValues("CPU 0", "", shares, tasks=["cc1plus 4000 42 %"], waiting_tasks=waiting)
-    text = strips.text(title_runs(values, size, colour=True))
-    assert ("queue 0.9" in text) == (place > 0)
-    assert text.find("queue") >= place - 1
-    before, task, _ = text.partition("cc1plus 4000 42 %")
-    assert task
-    assert before.endswith(("  ", "─ "))  # not as close to a number as the number's unit
-    assert len(text) <= size
-
-
 # --- drawing
-
-
-@pytest.mark.parametrize(("share", "names"), [(0.08, ["not seen 92 %"]), (0.6, ["sh 8 60 %"])])
-def test_a_title_names_tasks_only_if_they_took_half_of_the_busy_time(
-    share: float, names: list[str]
-) -> None:
-    machine = guest({1: CpuLoad(1.0)})
-    session = Session(machine.hello, History(machine.hello))
-    task = [8, "sh", share]
-    records = {"tasks": {"1": task}, "others": {"1": [task]}}
-    session_of(session, [machine.frame(seq, records=records) for seq in range(20)])
-    interval, cores = session.take_interval(), Cores(session)
-    every = chart_units(cores, range(len(cores.rows)), counted=False)
-    episodes = RowEpisodes(session)
-    episodes.update(interval)
-    values = unit_values(RowNumbers(session, cores, interval), every, GHZ, episodes.running)
-    assert values[1].tasks == names
-    unseen = [name for name in names if name.startswith("not seen")]
-    printed = CpuColumns(session).task(1, interval)  # the table and `stat` have the same text
-    assert printed == (unseen[0] if unseen else "sh:8")
 
 
 def test_the_queue_of_a_core_includes_that_of_a_sibling_outside_the_selection() -> None:
@@ -349,30 +243,6 @@ def test_brackets_of_both_ranges_are_whole_and_the_time_is_beside_them(
         assert label == f" {clock_time(session.unix(end_ns))} "
 
 
-@pytest.mark.parametrize("size", [(80, 16), (120, 22)])
-def test_a_range_has_a_bracket_beside_the_signs_of_episodes(size: tuple[int, int]) -> None:
-    """On a low screen, the axis has brackets, times and signs in one line."""
-    hello, messages_ = simulated("turbo-drop,cpus=8", 300)
-    session = Session(hello, History(hello))
-    session_of(session, messages_)
-    interval, now_ns = session.take_interval(), session.now_ns
-    result = ChartPage(session, Cores(session))
-    assert result.choose_layout(size[1], size[0])
-    settings = ViewSettings(cpu=0, window_s=30.0)
-    result.make_lines(interval, range(4), settings, "colour")
-    first = len(result.lines) - (1 if size[1] == 16 else 2)
-    signs = [x for x, char in enumerate(strips.text(result.lines[first])) if char == "▼"]
-    assert len(signs) >= 1
-    settings.range_ns = now_ns - 23 * 10**9, now_ns - 12 * 10**9
-    settings.cursor_ns = settings.range_ns[1]
-    result.make_lines(interval, range(4), settings, "colour")
-    assert {strips.text(result.lines[first])[x] for x in signs} == {"▼"}
-    times = strips.text(result.lines[-1])
-    assert re.search("├[─━▼ ]* A [^├┤]*┤", times)
-    # The time of the cursor has a place of its own, or is left out.
-    assert (clock_time(session.unix(settings.cursor_ns)) in times) == (size[0] > 80)
-
-
 @pytest.mark.parametrize(("busy", "is_shown"), [(0.5, True), (0.005, False)])
 def test_few_ticks_do_not_divide_the_busy_time(busy: float, is_shown: bool) -> None:
     """The share of user time, in ticks of 10 ms, once was 2.0 % beside 0.5 % of busy time."""
@@ -433,20 +303,6 @@ def test_a_moved_history_equals_a_new_one(scenario: str) -> None:
         for row in visible_rows:
             assert moved.busy_runs(row) == new.busy_runs(row)
             assert moved.ipc_runs(row, None) == new.ipc_runs(row, None)
-
-
-@pytest.mark.parametrize(("samples", "cell_ns"), [(1, 500_000_000), (5, 500_000_000), (10, 10**9)])
-def test_history_cells_cover_at_least_half_a_second(samples: int, cell_ns: int) -> None:
-    hello, *feed = messages(2, 41, "smt-mix")
-    assert isinstance(hello, Hello)
-    assert hello.sample_ns == 100_000_000
-    session = Session(hello, History(hello))
-    session_of(session, feed[:-samples]).take_interval()
-    session_of(session, feed[-samples:])
-    axis = history_axis(session, session.take_interval(), 12)
-    assert axis.bin_ns == cell_ns
-    assert axis.end_ns % cell_ns == 0
-    assert axis.now_ns <= session.now_ns <= axis.end_ns
 
 
 @pytest.mark.parametrize("seconds", [8.3, 9.0], ids=["during the climb", "after the climb"])

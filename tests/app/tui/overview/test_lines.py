@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from math import nan
 from typing import Any
 
 import pytest
 from fakes import CpuLoad, Machine, guest, observe, task_records, with_suspect_counter
 from nightly import cases_by_day
 from played_apps import Run, running_app
-from sessions import session_of
-from sim_streams import messages_lasting
 from textual import events
 
 from perfprobe.wire import Cpu
 from perftop.draw import strips, theme
 from perftop.draw.columns import DOUBTED_SIGN, total_width
-from perftop.draw.columns import Run as TextRun
 from perftop.model.kinds import Episode
-from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.selection import parse_filter
 from perftop.session.session import Session
 from perftop.tui.overview import columns
 from perftop.tui.overview.overview import Arrangement, FoldMode, arrange_lines
-from perftop.tui.overview.rows import GridData, _RowDrawer, _victim_and_taker, row_lines
+from perftop.tui.overview.rows import GridData, row_lines
 from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.episode_style import RowEpisodes
-from perftop.tui.shared.package_line import PackageLines
 from perftop.tui.shared.row_numbers import ViewSettings, ordered_rows
 
 
@@ -48,11 +42,6 @@ def row(p: GridData, i: int) -> strips.Line:
 
 def lines(p: GridData) -> list[str]:
     return [strips.text(row(p, i)[0]) for i in range(len(p.cores.rows))]
-
-
-def package_line(p: GridData, size: int, package: int = 0) -> list[TextRun]:
-    lines = PackageLines(p.session, p.interval, p.cores, p.episodes, p.clock)
-    return lines.line(package, size)
 
 
 def grid_with_episode(
@@ -88,59 +77,6 @@ def test_columns_do_not_move_when_values_change() -> None:
         assert {len(text) for text in lines(a) + lines(b)} == {width - 1}
 
 
-def test_a_core_that_is_off_keeps_its_name_and_all_columns() -> None:
-    session, interval = observe(Machine(cores=2))
-    interval.online[session.cores[1]] = False
-    on, off = lines(of_session(session, interval))
-    assert len(off) == len(on)
-    assert off.split() == ["1", "1,3", "off"]
-
-
-@pytest.mark.parametrize(("shares", "at_rest", "drawn"), [
-    ((0.5, 0.25, 0.125), False, "██████▓▓▓▓╳··"),  # the rest was blocked by the back end
-    ((0.5, nan, 0.125), False, "n/a"),
-    ((0.5, 0.25, 0.125), True, "·"),
-])  # fmt: skip
-def test_the_bar_of_issue_slots_is_that_of_the_busiest_cpu(
-    shares: tuple[float, ...], at_rest: bool, drawn: str
-) -> None:
-    hello, frames = messages_lasting("smt-mix,cpus=4,slots=1", 2)
-    session = session_of(Session(hello, History(hello)), frames)
-    interval = session.take_interval()
-    interval.values["util"][:] = 0.2, 0.3, 0.9, 0.3
-    interval.is_at_rest[:] = False, False, at_rest, False
-    for key, share in zip(columns.SLOT_METRICS, shares, strict=True):
-        interval.values[key][:] = [nan, nan, share, nan]
-    grid = of_session(session, interval, 200)
-    (column,) = [column for column in grid.columns if column.key == "slots"]
-    (cell,) = _RowDrawer(grid, [0]).cells(column)
-    assert strips.text(cell).strip() == drawn
-
-
-def test_victims_and_culprits_are_kept_before_metrics_in_narrow_rows() -> None:
-    p = grid_with_episode(Machine(), "neighbour", [1, 2], 80, depth=0.31, cause="sibling")
-    assert "t2 ◂ t6" in lines(p)[2]
-    p.columns = []
-    text = strips.text(package_line(p, 76))
-    assert "2 of 4 cores lose" in text
-    assert " W" not in text
-
-
-def test_lines_of_packages_have_the_same_columns() -> None:
-    """A loss may replace columns at the end of its own line, but moves no other number."""
-    hello, frames = messages_lasting("throttle,cpus=64,packages=2", 10)
-    session = session_of(Session(hello, History(hello)), frames)
-    interval = session.take_interval()
-    assert session.running  # heat stops package 0
-    p = of_session(session, interval, 120)
-    for size in (44, 60, 80, 100, 120, 160):
-        texts = [strips.text(package_line(p, size, package)) for package in (0, 1)]
-        assert {len(text) for text in texts} == {size}
-        for word in ("busy", "clock"):
-            places = {text.find(word) for text in texts} - {-1}
-            assert len(places) <= 1, (word, texts)
-
-
 def test_ranges_are_shown_without_a_split() -> None:
     p = picture(Machine(split=False, loads={0: CpuLoad(0.75), 4: CpuLoad(0.75)}))
     bar = lines(p)[0].split()[3]
@@ -158,12 +94,6 @@ def test_only_values_of_suspect_counters_are_marked(key: str, marked_titles: lis
     assert [word for word in strips.text(row(p, 1)[0]).split() if "≁" in word] == marked_titles
     assert DOUBTED_SIGN not in strips.text(row(p, 0)[0])
     assert len(strips.text(row(p, 1)[0])) == len(strips.text(row(p, 0)[0]))
-
-
-def test_names_too_long_for_both_share_the_room_without_their_pids() -> None:
-    victim, sign, taker = _victim_and_taker("a" * 30 + " 1", "b" * 30 + " 2", 20)
-    assert (len(victim[0]), len(sign[0]), len(taker[0])) == (9, 3, 8)
-    assert _victim_and_taker("cc 1", "ld 2", 20)[0][0] == "cc 1"
 
 
 # --- folded packages, and the cursor that opens them

@@ -1,4 +1,4 @@
-"""Panels: their sizes and titles, losses, episodes, and clicks."""
+"""Panels: their sizes, losses, and episodes."""
 
 from __future__ import annotations
 
@@ -9,26 +9,21 @@ import numpy as np
 import pytest
 import sim_streams
 from fakes import CpuLoad, Machine, guest, observe, task_records
-from played_apps import Run, running_app
 from sessions import session_of
 
 from perftop.draw import strips
 from perftop.draw.columns import MAX_SIMILAR_ROWS
 from perftop.model.confidence import TaskOnCpu
 from perftop.model.kinds import Episode
-from perftop.output.why_report import report
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.losses import LossHistory, LossSums
 from perftop.session.session import Session
-from perftop.tui.overview.overview import Overview
 from perftop.tui.shared import loss_panels, panels
-from perftop.tui.shared.canvas import PanelLine
 from perftop.tui.shared.cores import Cores
-from perftop.tui.shared.episode_style import RowEpisodes, drop_duplicate_losses
+from perftop.tui.shared.episode_style import drop_duplicate_losses
 from perftop.tui.shared.loss_panels import (
     CoreLoss,
-    losing_cores,
     package_loss_lines,
     worst_core_lines,
 )
@@ -64,76 +59,6 @@ def test_all_panels_have_their_exact_size(kind: PanelKind, count: int) -> None:
             assert len(lines) == height
             assert {strips.width(line) for line in lines} == {width}
             assert all(c.isprintable() for line in lines for c in strips.text(line))
-
-
-@pytest.mark.parametrize("kind", PANEL_FUNCTIONS)
-def test_a_guest_has_panels_too(kind: PanelKind) -> None:
-    observed = observe(guest(), records=task_records(["lmp", "cc1"]))
-    for width in WIDTHS:
-        lines = PanelRow((kind,), (1,), width, 10).lines(*observed, ViewSettings(cpu=0))
-        assert [strips.width(line) for line in lines] == [width] * 10
-
-
-# --- pairs of tasks
-
-
-SIBLING = {"who": [TaskOnCpu(4002, "stream", 2)], "ipc": 1.5, "ipc_alone": 2.0}
-
-
-def session_with_losses(
-    *episodes: Episode, machine: Machine | None = None
-) -> tuple[Session, Interval]:
-    tasks = {"0": [4000, "lmp", 0.9], "2": [4002, "stream\x1b", 0.9], "3": [4003, "日本", 0.9]}
-    busy = machine or Machine(cores=2, loads={cpu: CpuLoad(1.0, ipc=1.5) for cpu in range(4)})
-    observed = observe(busy, 20, records={"tasks": tasks})
-    observed[0].detector.running[:] = episodes
-    return observed
-
-
-def worst_cores(session: Session, interval: Interval, height: int) -> list[PanelLine]:
-    cores, episodes = Cores(session), RowEpisodes(session)
-    episodes.update(interval)
-    listed = losing_cores(session, interval, cores, episodes, episodes.victims_by_row(cores))
-    return worst_core_lines(session, interval, cores, listed, None, 94, height)
-
-
-def test_the_largest_loss_comes_first_and_other_cores_are_counted() -> None:
-    machine = Machine(cores=4, threads=1, loads={c: CpuLoad(1.0, ipc=1.5) for c in range(4)})
-    observed = session_with_losses(
-        *(Episode("neighbour", [c], 0, None, (c + 1) / 10, "memory", SIBLING) for c in range(4)),
-        machine=machine,
-    )
-    result = [strips.text(line).rstrip() for line, _ in worst_cores(*observed, 7)]
-    assert "3 of 4" in result[0]
-    assert [line.split()[1:3] for line in result[1::2]] == [["CPU", str(c)] for c in (3, 2, 1)]
-    assert [cpu for _, cpu in worst_cores(*observed, 5)] == [None, 3, 3, 2, 2]
-
-
-# --- the row of panels below the overview, and clicks on it
-
-
-@pytest.mark.parametrize(("counted", "expected"), [
-    (False, {140: [1, 70], 141: [1, 87], 200: [1, 124], 201: [54, 140]}),
-    (True, {140: [1, 70], 141: [42, 84], 200: [60, 119], 201: [60, 119]}),
-])  # fmt: skip
-async def test_the_width_decides_which_panels_are_below_charts(
-    counted: bool, expected: dict[int, list[int]]
-) -> None:
-    """The panel of the selected core is before these two if there is room."""
-    starts = {}
-    async with running_app(Machine(cores=2) if counted else guest()) as run:
-        for width in expected:
-            await run.pilot.resize_terminal(width, 50)
-            await run.pilot.pause()
-            _, text = grid(run)
-            title = next(line for line in text if "what happened" in line)
-            starts[width] = [title.find(word) for word in ("who runs", "what happened")]
-    assert starts == expected
-
-
-def grid(run: Run) -> tuple[Overview, list[str]]:
-    view = run.app.screen_stack[0].query_one(Overview)
-    return view, [view.render_line(y).text for y in range(view.size.height)]
 
 
 # --- the panel of episodes
@@ -183,28 +108,6 @@ def test_episodes_of_one_cause_are_one_line() -> None:
     )
 
 
-def test_ruled_out_causes_are_below_the_episodes() -> None:
-    """They are those of `why`, under a title if there is room, else in one line."""
-    machine = guest({0: CpuLoad(0.5), 1: CpuLoad(0.5)})
-    session = Session(machine.hello, History(machine.hello))
-    session.track_losses()
-    records = task_records(["cc1plus", "postgres"])
-    session_of(session, [machine.frame(seq, records=records) for seq in range(41)])
-    observed = session, session.take_interval()
-    ruled_out = report(session).ruled_out_losses
-    assert ruled_out[-1] == "steal (0.00 %)"
-    session.ended.append(ENDED_STEAL)
-    _, _, episode, blank, title, *texts = episode_text(observed, 60, 12)
-    assert episode.startswith("╳")
-    assert (blank, title[:19]) == ("", "ruled out  in 4.0 s")
-    assert texts == ["  steal (0.00 %)"]
-    _, episode, line = episode_text(observed, 60, 6)
-    assert episode.startswith("╳")
-    assert line == "  ruled out: steal (0.00 %)"
-    on_cpu = panels.episode_panel(*observed, ViewSettings(), 60, 12, frozenset({1}))
-    assert "ruled out" not in "".join(strips.text(line) for line, _ in on_cpu)
-
-
 def test_omitted_evidence_is_marked() -> None:
     results = {f"n{i}_share": 0.5 for i in range(30)}
     long = dataclasses.replace(STEAL, evidence=results)
@@ -217,14 +120,6 @@ def test_omitted_evidence_is_marked() -> None:
     tall = "\n".join(episode_text(session(long, ended=(ENDED_STEAL,)), 58, 40))
     assert all(f"n{i} 50 %" in tall for i in range(30))
     assert "…" not in tall
-
-
-def test_short_episodes_of_one_cause_share_a_line() -> None:
-    short = [Episode("steal", [0], at * 10**9, at * 10**9 + 4 * 10**8, 0.1, "hypervisor")
-             for at in range(40, 0, -4)]  # fmt: skip
-    long = Episode("steal", [0], 2 * 10**9, 10 * 10**9, 0.2, "hypervisor")
-    groups = panels._group_by_start([*short, long])
-    assert [len(group) for group in groups] == [10, 1]
 
 
 @pytest.mark.parametrize(("shares", "text"), [

@@ -1,10 +1,8 @@
-"""The panel of tasks: its values and lines."""
+"""The panel of tasks, and the comparison of two ranges."""
 
 from __future__ import annotations
 
 import dataclasses
-import re
-from math import nan
 from typing import Any
 
 import pytest
@@ -12,7 +10,6 @@ from fakes import NO_PMU, CpuLoad, Machine, guest, observe
 from sessions import session_of
 
 from perfprobe.wire import Missing
-from perftop.base.text import to_ascii
 from perftop.draw import strips
 from perftop.session.history import History
 from perftop.session.interval import Interval
@@ -48,81 +45,6 @@ def text(session_and_interval: tuple[Session, Interval], width: int, height: int
     ]
 
 
-def styles(session_and_interval: tuple[Session, Interval], part: str) -> set[str]:
-    return {
-        key
-        for line, _ in tables.task_panel(*session_and_interval, ViewSettings(), 97, 10)
-        for run, key in line
-        if run.strip() == part
-    }
-
-
-def test_a_bar_consists_of_running_waiting_and_sleeping() -> None:
-    assert tables.task_bar(0.5, 0.25, 20) == [
-        ("━" * 10, "lp0"),
-        ("┅" * 5, "queue"),
-        ("─" * 5, "rule"),
-    ]
-    bar = strips.text(tables.task_bar(0.5, 0.25, 20))
-    assert to_ascii(bar) == "=" * 10 + "w" * 5 + "-" * 5  # readable without colour
-    for ran, waited, sizes in (
-        (1.0, 0.0, [20, 0, 0]),
-        (0.9, 0.9, [18, 2, 0]),
-        (0.5, nan, [10, 0, 10]),
-    ):
-        assert [len(part) for part, _ in tables.task_bar(ran, waited, 20)] == sizes
-
-
-def test_tasks_that_wait_more_than_a_fifth_of_the_time_are_red() -> None:
-    observed = observe(guest(), records=records())
-    assert styles(observed, "38.2") == styles(observed, "52.4") == {"alarm"}
-    assert styles(observed, "9.4") == {"dim"}, "it hardly runs"
-    assert styles(observed, "3.1") == {"text"}
-
-
-def test_uncounted_parts_are_not_shown() -> None:
-    guest_state = observe(guest(), records=records(waits=None, details=None))
-    result = "\n".join(text(guest_state, 240, 12))
-    assert "waits " in result, "the bar's legend"
-    assert not any(title in result for title in ("switches/s", " owner ", "IPC"))
-    assert "n/a" not in result
-    waits = {"0": [[None, None]], "1": [[0.5, None]]}
-    result = "\n".join(text(observe(guest(), records=records(waits=waits)), 97, 12))
-    assert "switches/s" in result
-    assert "n/a" in result, "a column does not come and go with its numbers"
-
-
-def test_ipc_is_shown_for_tasks_that_have_a_cpu_for_themselves() -> None:
-    m = Machine(cores=4, loads={0: CpuLoad(1.0, ipc=1.87), 1: CpuLoad(1.0, ipc=0.93)})
-    others = {"0": [[1, "alone", 0.9]], "1": [[2, "one", 0.5], [3, "two", 0.4]]}
-    result = text(observe(m, records=records(others=others)), 60, 10)
-    assert result[1].split()[-1] == "IPC"
-    assert result[2].split()[0] == "alone"
-    assert result[2].split()[-1] == "1.87"
-    assert [line.split()[-1] for line in result[3:5]] == ["n/a", "n/a"]
-
-
-def test_threads_of_one_name_are_grouped() -> None:
-    others = {"0": [[7, "lmp", 0.5], [7, "lmp", 0.25]], "1": [[7, "lmp", 0.25]]}
-    waits = {"0": [[0.5, 10], [0.25, 20]], "1": [[0.0, 30]]}
-    (one,) = tables.task_ranking(
-        *observe(guest(), records=records(others=others, waits=waits))
-    ).top_tasks(9)
-    assert (one.shares, one.threads, one.wait_share, one.switches) == (
-        {0: 0.75, 1: 0.25},
-        3,
-        0.25,
-        60,
-    )
-
-
-def test_only_tasks_on_the_selected_cpus_are_listed() -> None:
-    machine = guest()
-    machine.hello = dataclasses.replace(machine.hello, selected=[1])
-    observed = observe(machine, records=records())
-    assert [comm for _, comm in tables.task_ranking(*observed).tasks] == ["postgres", "perfprobe"]
-
-
 @pytest.mark.parametrize(("group", "parent", "owner"), [
     ("/system.slice/nginx.service", "systemd", "nginx"),
     ("/system.slice/nginx.service/worker", "nginx", "nginx"),
@@ -137,24 +59,6 @@ def test_an_owner_is_a_unit_a_container_or_the_parent(group: Any, parent: Any, o
     details = {"4502": {"group": group, "parent": parent}}
     session, _ = observe(guest(), records=records(details=details))
     assert tables.owner_name(session, 4502) == owner
-
-
-def test_the_path_of_an_owner_keeps_its_end() -> None:
-    details = {"4502": {"group": "/sys/fs/cgroup/batch-17", "parent": "sh"}}
-    result = text(observe(guest(), records=records(details=details)), 97, 10)
-    assert result[2].split()[2].endswith("batch-17")
-
-
-def test_tasks_of_one_owner_can_be_grouped() -> None:
-    details = DETAILS | {"4509": DETAILS["4502"]}
-    guest_state = observe(guest(), records=records(details=details))
-    lines = tables.task_panel(*guest_state, ViewSettings(grouping="job"), 97, 10)
-    result = [re.sub("[━┅─]", "", strips.text(line)).split() for line, _ in lines]
-    assert result[1][:5] == ["job", "CPU", "0", "CPU", "1"]
-    assert result[2] == ["build.scope", "72.5", "·", "45.3", "399"], "two tasks of one scope"
-    assert result[3][:3] == ["postgresql.service", "·", "38.4"]
-    assert result[4][:6] == [*tables.NO_OWNER_TEXT.split(), "2.7", "0.6"]
-    assert text(guest_state, 97, 10)[2].split()[0] == "cc1plus", "the ranking by task is unchanged"
 
 
 def test_running_totals_are_the_seconds_since_the_start() -> None:

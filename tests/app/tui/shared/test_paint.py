@@ -122,13 +122,6 @@ def test_only_changed_parts_of_a_line_are_written() -> None:
     assert longer.difference(before, 2, 3, CONSOLE) is None
 
 
-def test_whole_lines_are_not_copied() -> None:
-    ready = RenderedStrip([("abc", "text")], INK, 10)
-    assert ready.divide([10])[0] is ready
-    assert ready.crop(0, 10) is ready
-    assert ready.crop_extend(0, 10, None) is ready
-
-
 def test_a_terminal_with_fewer_colours_gets_its_own_ones() -> None:
     """A line rendered for 24-bit colours is drawn by a console with 16."""
     console = Console(file=io.StringIO(), force_terminal=True, color_system="standard")
@@ -145,19 +138,6 @@ def test_a_terminal_of_256_colours_gets_fixed_colours_only() -> None:
     assert "48;5;235" in written
     grey = _run_writer("perftop-safe", "victim", True, ColorSystem.EIGHT_BIT, False)
     assert "38;5;102" in grey.write([("abc", "mark")], 3)
-
-
-def test_ascii_replaces_other_characters() -> None:
-    assert (
-        RenderedStrip([("█▀▄·", "both")], RunWriter(INK.styles, INK.system, ascii_=True), 6).text
-        == "#',.  "
-    )
-
-
-def test_losses_are_as_bright_as_other_text_without_colour() -> None:
-    styles = _run_writer("perftop-dark", "victim", True, ColorSystem.TRUECOLOR, False).styles
-    assert styles["alarm"] == styles["bright"]
-    assert styles["alarm"] != styles["text"]
 
 
 def test_cells_behind_a_scrollbar_are_not_written() -> None:

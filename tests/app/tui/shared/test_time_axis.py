@@ -1,4 +1,4 @@
-"""The time axis as text: the times of cells, and their content."""
+"""The time axis: the times of cells, episodes, and the values of bins."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from hypothesis import strategies as st
 from synth import hello
 
 from perftop.base.arrays import Floats
-from perftop.base.text import to_ascii as ascii_text
 from perftop.draw import strips
-from perftop.draw.columns import Run
 from perftop.model.kinds import Episode
 from perftop.session.history import Times
 from perftop.session.session import Session
-from perftop.tui.shared import episode_style, time_axis
+from perftop.tui.shared import time_axis
 
 MS = 1_000_000
 S = 1_000 * MS
@@ -35,61 +33,6 @@ def axis_at(now_s: float = 60.0, window_s: float = 60.0, room: int = 60) -> time
     return time_axis.fit_axis(round(now_s * S), window_s, room, -1000 * S)
 
 
-AXES = st.builds(
-    time_axis.fit_axis,
-    st.integers(0, 10**16),
-    st.sampled_from([5.0, 15.0, 60.0, 600.0]),
-    st.integers(1, 300),
-)
-
-
-@given(AXES)
-def test_the_last_bin_contains_the_current_time(a: time_axis.Axis) -> None:
-    assert a.bin_at(a.now_ns) == a.columns - 1
-    assert a.edges[-1] == a.now_ns
-    assert len(a.edges) == a.columns + 1
-    assert all(a.edges[:-1] % a.bin_ns == 0)
-
-
-@given(st.integers(0, 10**16), st.sampled_from([5.0, 60.0, 600.0, 3600.0]), st.integers(12, 300))
-def test_the_axis_has_the_finest_bins_that_fit(now_ns: int, window_s: float, room: int) -> None:
-    a = time_axis.fit_axis(now_ns, window_s, room)
-    assert a.columns == room
-    assert (
-        window_s * 1e9 <= a.columns * a.bin_ns <= 9 / 8 * window_s * 1e9
-    )  # eight bins a tick at least
-
-
-@given(st.floats(1.0, 60.0), st.integers(40, 240))
-def test_a_short_history_fills_the_axis(past_s: float, room: int) -> None:
-    now_ns = 500 * S
-    first_ns = now_ns - round(past_s * S)
-    a = time_axis.fit_axis(now_ns, 60.0, room, first_ns)
-    assert a.start_ns <= first_ns
-    assert a.columns - a.bin_at(first_ns) > 0.45 * room
-
-
-@pytest.mark.parametrize("room", [60, 150])
-def test_the_axis_rarely_changes_while_the_history_grows(room: int) -> None:
-    axes = [time_axis.fit_axis(500 * S, 60.0, room, (500 - past_s) * S) for past_s in range(1, 90)]
-    lengths = [a.bin_ns for a in axes]
-    assert lengths == sorted(lengths)
-    assert len({*lengths}) == 6
-
-
-def test_bin_edges_do_not_move_as_time_passes() -> None:
-    before, after = axis_at(60.05, room=50), axis_at(61.35, room=50)
-    assert before.bin_ns == 1250 * MS
-    assert after.end_ns == before.end_ns + before.bin_ns
-    assert list(before.edges[1:-1]) == list(after.edges[:-2])
-
-
-def test_a_time_belongs_to_the_bin_that_ends_with_it() -> None:
-    a = axis_at()
-    assert (a.start_ns, a.bin_ns) == (0, S)
-    assert [a.bin_at(ns) for ns in (0, 1, S, S + 1, 60 * S, 60 * S + 1)] == [-1, 0, 0, 1, 59, 60]
-
-
 def test_a_time_at_the_end_of_the_axis_is_beyond_it() -> None:
     """The time belongs to the next bin, which arrives with the next sample."""
     a = axis_at()
@@ -100,17 +43,6 @@ def test_a_time_at_the_end_of_the_axis_is_beyond_it() -> None:
 
 
 # --- clock times
-
-
-def test_ticks_are_at_round_clock_times() -> None:
-    # Cells of 1 s, starting at 22:14:04.
-    axis = axis_at(64.0)
-    assert time_axis.ticks(axis, unix_time) == [
-        (11, "22:14:15"), (26, "22:14:30"), (41, "22:14:45"), (56, "22:15:00")
-    ]  # fmt: skip
-    assert strips.text(time_axis.times_line(axis, time_axis.ticks(axis, unix_time))) == (
-        "       22:14:15       22:14:30       22:14:45       22:15:00"
-    )
 
 
 def _ticks(a: time_axis.Axis) -> dict[int, int]:
@@ -139,21 +71,6 @@ def test_a_tick_is_at_its_time(now_ns: int, window_s: float, room: int) -> None:
     assert not apart or max(apart) - min(apart) <= 1
 
 
-@pytest.mark.parametrize("window_s", [5.0, 60.0, 600.0])
-@pytest.mark.parametrize("room", [30, 48, 130, 210])
-def test_there_are_always_ticks_whose_labels_do_not_touch(window_s: float, room: int) -> None:
-    a = axis_at(1000.0, window_s, room)
-    ticks = time_axis.ticks(a, unix_time)
-    assert ticks
-    for (left, text), (right, _) in pairwise(ticks):
-        assert right - left >= len(text) + time_axis.MIN_TIME_GAP - 1
-    text = strips.text(time_axis.times_line(a, ticks))
-    assert len(text) == room
-    for at, name in ticks:
-        start = at - len(name) // 2
-        assert start < 0 or start + len(name) > room or text[start:].startswith(name)
-
-
 # --- episodes
 
 
@@ -164,15 +81,6 @@ def text(a: time_axis.Axis, *episodes: Episode) -> str:
 def drop(start_s: float, end_s: float | None = None, kind: str = "turbo-drop") -> Episode:
     end_ns = None if end_s is None else round(end_s * S)
     return Episode(kind, [0], round(start_s * S), end_ns)
-
-
-@pytest.mark.parametrize(("kind", "run"), [
-    ("turbo-drop", ("▼", "alarm")), ("suspect", ("≁", "warn")), ("ramp", ("╱", "text")),
-    ("never heard of", ("│", "text")),
-])  # fmt: skip
-def test_the_style_of_a_mark_shows_the_severity(kind: str, run: Run) -> None:
-    assert episode_style.marker_run(drop(1, kind=kind)) == run
-    assert ascii_text(run[0]).isascii()
 
 
 def test_an_episode_that_ended_retroactively_is_drawn() -> None:

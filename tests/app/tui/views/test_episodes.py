@@ -1,4 +1,4 @@
-"""The list of episodes: contents, order, and navigation."""
+"""The list of episodes: contents and navigation."""
 
 from __future__ import annotations
 
@@ -6,21 +6,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
-from fakes import Machine, observe
+from fakes import Machine
 from played_apps import Run, running_app
 from synth import SAMPLE_NS
 from waiting import until_true
 
-from perftop.draw import strips
-from perftop.draw.columns import total_width
 from perftop.model.kinds import KINDS, Episode
 from perftop.tui.views.episodes import (
-    SIGN_CELLS,
     Episodes,
-    detail_lines,
-    episode_columns,
-    episode_line,
 )
 
 S = 1_000_000_000
@@ -36,9 +29,6 @@ DROP = Episode(
     "power-pl1",
     {"power_w": 150, "busy_hz": 2.78e9, "ceiling_hz": 3.4e9},
 )
-HALT = Episode("involuntary-halt", [2], 22 * S // 10, 3 * S, 0.0104, "clock-change")
-RAMP = Episode("ramp", [1, 5], S // 2, 8 * S // 10, 2.1e9)
-STEAL = Episode("steal", [3], 3 * S, None, 0.2, "hypervisor")
 
 
 def machine_without_episodes(**more: Any) -> Machine:
@@ -109,22 +99,6 @@ async def test_a_running_episode_grows_and_remains_selected() -> None:
         await run.intervals(1)
         assert kinds(run) == ["smi", "steal", "turbo-drop"]
         assert "steal" in selected_line(run)
-
-
-@pytest.mark.parametrize("width", range(41, 301, 7))
-def test_all_lines_have_the_width_of_their_columns(width: int) -> None:
-    columns = episode_columns(width)
-    size = SIGN_CELLS + total_width(columns)
-    assert width == size + 1
-    session, _ = observe(machine_without_episodes(), 5)
-    for episode in (RAMP, DROP, HALT, STEAL):
-        assert strips.width(episode_line(session, episode, columns, [])) == size
-        result = detail_lines(session, episode, width, 6, [])
-        assert len(result) == 6
-        assert all(strips.width(line) <= width for line in result)
-
-
-# --- order and filter
 
 
 async def test_the_wait_of_the_verdict_is_in_the_list() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from math import nan
 
 import numpy as np
 import pytest
@@ -16,13 +15,10 @@ from played_apps import Run, running_app
 from terminal_apps import messages, shown_app, wait_until_drawn
 from textual import events
 
-from perftop.base.text import to_ascii as ascii_text
 from perftop.draw import strips, theme
 from perftop.draw.strips import OFFLINE_LEVEL, UNKNOWN_LEVEL
-from perftop.model.kinds import Episode
 from perftop.session.values import COLUMNS_BY_KEY
 from perftop.tui.shared.cores import Cores
-from perftop.tui.shared.loss_panels import CoreLoss
 from perftop.tui.shared.row_numbers import field_scale
 from perftop.tui.views import heat_cells
 from perftop.tui.views.heat_cells import CoreGroup
@@ -109,39 +105,6 @@ def test_caches_of_a_die_are_adjacent(caches: list[int | None], labels: list[str
     assert [group.label for group in groups] == labels
 
 
-@pytest.mark.parametrize(("width", "side_by_side"), [(94, True), (93, False)])
-def test_groups_are_side_by_side_if_there_is_room(width: int, side_by_side: bool) -> None:
-    """8 cells of 4 with marks, a gap at the end and a label of 5: 46 columns, twice, with 2
-    between."""
-    layout = layout_of((1, 2, 8), 2, width, 16)
-    assert (layout.cell.width, layout.cell.height) == (4, 2)
-    first, second = layout.cell_positions[0], layout.cell_positions[8]
-    assert (first[1] == second[1]) is side_by_side
-    assert second[0] - first[0] == (48 if side_by_side else 0)
-
-
-def test_adjacent_rings_share_their_strokes() -> None:
-    layout = layout_of((1, 1, 16), 2, 39, 12)
-    assert layout.cell.blank_lines == 1
-    per = layout.cell_positions[1][0] - layout.cell_positions[0][0]
-    below = next(
-        row
-        for row, (x, y) in layout.cell_positions.items()
-        if x == layout.cell_positions[0][0] and y > layout.cell_positions[0][1]
-    )
-    episode = Episode("steal", [0], 0)
-    rings = [
-        CoreLoss(row, episode, 0, share, is_running)
-        for row, share, is_running in ((0, 0.31, True), (1, 0.08, False), (below, nan, True))
-    ]
-    edges = heat_cells.ring_edges(layout, rings)
-    top, shared, bottom = (strips.text(edges[y]) for y in sorted(edges))
-    left = " " * layout.cell_positions[0][0]
-    assert (per, top) == (5, left + "┏−31━┳─−8─┐")
-    assert shared == left + "┣━━━━╋────┘"
-    assert bottom == left + "┗━━━━┛"
-
-
 # --- look of cells
 
 
@@ -150,13 +113,6 @@ def test_no_two_states_of_a_cell_look_alike(wide: int, ascii_: bool) -> None:
     made_ = {strips.level_pair_cells(u, l, wide, ascii_): (u, l) for u in LEVELS for l in LEVELS}
     nothing_known = 0 if ascii_ else 2  # off and unknown: both shown as unknown
     assert len(made_) == len(LEVELS) ** 2 - nothing_known
-
-
-def test_in_ascii_levels_are_distinguishable_without_colour() -> None:
-    texts = {strips.text(strips.level_pair_cells(u, l, 2, True)) for u in LEVELS for l in LEVELS}
-    plain = {ascii_text(text) for text in texts}
-    assert len(plain) == len(LEVELS) ** 2
-    assert all(text.isascii() for text in plain)
 
 
 CLOCK, UTIL, INVOLUNTARY, BOTH = (
@@ -179,13 +135,6 @@ def test_a_scale_covers_all_values_and_rarely_changes(clocks: list[float], more:
     assert second.low <= all_values.min()
     assert all_values.max() <= second.high
     assert field_scale(CLOCK, values, second) == second or not second.covers(first)
-
-
-def test_small_shares_have_their_own_scale() -> None:
-    assert field_scale(UTIL, np.array([0.1])).high == 1.0
-    assert field_scale(INVOLUNTARY, np.array([0.001, np.nan])).high == 0.02
-    assert field_scale(INVOLUNTARY, np.array([0.03])).high == 0.05
-    assert field_scale(INVOLUNTARY, np.array([np.nan])).high == 0.02
 
 
 # --- on the screen

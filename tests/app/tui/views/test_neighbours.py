@@ -12,12 +12,10 @@ from fakes import CpuLoad, Machine
 from played_apps import Run, running_app
 from waiting import until_true
 
-from perftop.draw.strips import cut_runs, text
+from perftop.draw.strips import cut_runs
 from perftop.model.kinds import Episode
 from perftop.output.report import Report
 from perftop.output.why_text import why_json
-from perftop.tui.shared import loss_panels
-from perftop.tui.shared.loss_panels import lines_of_eighths
 from perftop.tui.shared.verdict import loss_history, verdict_at
 from perftop.tui.views.flows import Flow, find_flows, flow_details
 from perftop.tui.views.neighbours import Neighbours, draw_ribbons
@@ -192,42 +190,6 @@ async def test_losses_over_time_are_those_of_the_session() -> None:
         await wait_for_text(run, "over time  CPU s lost per second")
         (title,) = (line for line in lines(run) if "over time" in line)
         assert title.endswith(" ▀▀ waits")
-
-
-def test_losses_are_stacked_by_their_rates() -> None:
-    rates = {"scheduler": np.array([1.0, np.nan, 2.0]), "sibling": np.array([0.5, 0.0, 0.0])}
-    drawn = lines_of_eighths(loss_panels._stacked_columns(rates, 2.0, 4))
-    for x, heights in enumerate([(2, 1), (0, 0), (4, 0)]):
-        styles = [style for line in drawn for _, style in cut_runs(line, x, x + 1)]
-        assert (styles.count("loss-11"), styles.count("lp1-4")) == heights
-
-
-def test_other_takers_without_a_name_have_no_number() -> None:
-    rest = Flow("others", "others", "", 0.2, {(0, 2, 0): 0.1, (0, 5, 0): 0.1})
-    assert rest.names == ("others", "2 others")
-
-
-def test_the_losses_of_a_cpu_are_added_and_the_largest_comes_first() -> None:
-    flow = Flow("a", "x", "sibling", 4.0, {(1, 2, 0): 1.0, (3, 2, 0): 0.5, (1, 2, 4): 2.5})
-    assert [*flow.cpus.items()] == [(4, 2.5), (0, 1.5)]
-
-
-async def test_the_height_of_a_ribbon_follows_its_time() -> None:
-    wanted_s = {(2, 0): 9.0, (5, 0): 9.0}
-    shown = [Flow("a", "x", "scheduler", 4.0, {(1, 2, 0): 4.0}, wanted_s),
-             Flow("b", "x", "sibling", 2.0, {(3, 5, 0): 2.0}, wanted_s)]  # fmt: skip
-    drawn, row_s = draw_ribbons(shown, 160, 20)
-    assert row_s == 0.5
-    for x in (27, 158 - 27):
-        styles = [style for line in drawn for _, style in cut_runs(line, x, x + 1)]
-        assert styles.count("loss-11") == 8
-        assert styles.count("lp1-4") == 4
-    assert sum(text(line).rstrip().endswith(" x ×2") for line in drawn) == 1
-    for y, time in ((4, " 4.0 s, 22 % of its time "), (10, " 2.0 s, 11 % of its time ")):
-        assert text(drawn[y]).index(time, 40) == 67
-    smaller, row_s = draw_ribbons(shown, 160, 6)
-    assert (len(smaller) <= 6, row_s) == (True, 2.0)
-    assert draw_ribbons(shown, 160, 1)[0] == []
 
 
 def test_a_thin_ribbon_has_no_gaps() -> None:

@@ -9,17 +9,16 @@ from itertools import takewhile
 from typing import Any
 
 import pytest
-from fakes import CpuLoad, Machine, observe, with_suspect_counter
+from fakes import CpuLoad, Machine, observe
 from hypothesis import given
 from hypothesis import strategies as st
 from played_apps import Run, running_app
 from textual.geometry import Size
 
 from perftop.base.text import clock_unit
-from perftop.draw import strips, theme
+from perftop.draw import strips
 from perftop.draw.columns import Column, join_columns, total_width
 from perftop.model.kinds import KINDS
-from perftop.model.smt import STATES
 from perftop.session import values as columns
 from perftop.tui.views import table
 from perftop.tui.views.table import Table
@@ -134,60 +133,20 @@ async def test_a_replaced_session_leaves_no_old_content_in_a_table_without_width
         assert len(cpus(run)) == len(session.topology)
 
 
-# --- cells of the table and their positions, without an app
+# --- positions of the columns, without an app
 
 
 GHZ = clock_unit("GHz", math.nan)
 
 
-def page(
-    machine: Machine, doubt: tuple[int, str] | None = None, **more: Any
-) -> table.VisibleColumns:
-    """All columns; `doubt`: a CPU and its counter."""
-    session, interval = observe(machine, **more)
-    interval = with_suspect_counter(interval, *doubt) if doubt else interval
+def page(machine: Machine) -> table.VisibleColumns:
+    """Returns all columns."""
+    session, interval = observe(machine)
     tabular = columns.CpuColumns(session)
     result = table.VisibleColumns(name_columns=table.name_columns(session)[:1])
     result.scroll([table.number_column(number, GHZ) for number in tabular.columns()], 0, 400)
     result.read(tabular, session, interval)
     return result
-
-
-def row(machine: Machine, cpu: int, **more: Any) -> dict[str, str]:
-    """The text below each heading."""
-    result = page(machine, **more)
-    cells = zip(result.columns, result.cells(cpu, "a:1", None), strict=True)
-    return {column.key: str(cell[0]) for column, cell in cells}
-
-
-# --- contents
-
-
-def test_unknown_values_and_the_clock_of_an_idle_cpu_are_not_numbers() -> None:
-    m = Machine(loads={1: CpuLoad(0.0), 2: CpuLoad(0.005)})
-    for cpu in (1, 2):
-        result = row(m, cpu)
-        assert (result["busy_hz"], result["ipc"], result["kernel_cycles"]) == (theme.NEITHER,) * 3
-    assert row(Machine(ceiling_hz=None), 0).get("turbo_ceiling_hz") is None
-
-
-def test_only_values_of_suspect_counters_are_marked() -> None:
-    doubt = 2, "instructions"
-    output = row(Machine(), 2, doubt=doubt)
-    assert (output["util"], output["busy_hz"], output["kernel_cycles"]) == ("50.0", "3.00", "10.0")
-    assert output["ipc"] == "≁1.25"
-    assert "≁" not in "".join(row(Machine(), 1, doubt=doubt).values())
-
-
-def test_states_are_marked_on_both_cpus_of_the_core() -> None:
-    doubt = 2, "one_thread"
-    for cpu in (2, 6):
-        output = row(Machine(), cpu, doubt=doubt)
-        assert {key for key, text in output.items() if "≁" in text} == {*STATES}
-    assert "≁" not in "".join(row(Machine(), 1, doubt=doubt).values())
-
-
-# --- positions
 
 
 def test_positions_do_not_change_with_values() -> None:

@@ -1,4 +1,4 @@
-"""The time view: strips of all CPUs, episodes, and keys."""
+"""The time view: its scale, and the reading of its rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import CpuLoad, Machine, with_suspect_counter
+from fakes import CpuLoad, Machine
 from hypothesis import given
 from hypothesis import strategies as st
 from played_apps import Run, running_app
@@ -20,9 +20,9 @@ from perftop.draw.strips import text
 from perftop.session.history import History
 from perftop.session.values import COLUMNS_BY_KEY
 from perftop.tui.shared import time_axis
-from perftop.tui.shared.cores import Core, ViewLine
+from perftop.tui.shared.cores import Core
 from perftop.tui.views import timeline
-from perftop.tui.views.timeline import Timeline, timeline_layout
+from perftop.tui.views.timeline import Timeline
 
 
 class View:
@@ -88,20 +88,6 @@ async def test_unchanged_rows_are_not_rebuilt() -> None:
         assert view.past.built - before <= 5 * 3  # the headings
 
 
-# --- values and units
-
-
-@pytest.mark.parametrize(("key", "number"), [
-    ("ref", "≁98.0"), ("instructions", "98.0"),
-])  # fmt: skip
-async def test_a_suspect_value_is_marked(key: str, number: str) -> None:
-    async with viewing(many_cores()) as view:
-        session, interval = view.run.session, view.run.interval
-        view.past.show_interval(session, with_suspect_counter(interval, 24, key))
-    rows = [row.split()[-2:] for row in view.rows[1:3]]
-    assert rows == [["2.0", number], ["2.0", "98.0"]]
-
-
 # --- reading of history
 
 
@@ -152,18 +138,6 @@ def _lanes(now_ns: int, room: int, window_s: float = 60.0) -> timeline.MetricLan
     session: Any = SimpleNamespace(past=PatternHistory())
     axis = time_axis.fit_axis(now_ns, window_s, room)
     return timeline.MetricLanes(session, UTIL, axis, PLACES, ascii_=False)
-
-
-@pytest.mark.parametrize(("of_core", "room", "cpus_width"), [
-    (False, 40, 6), (True, 40, 9), (False, 4, 9),
-])  # fmt: skip
-def test_cpus_are_listed_beside_lines_of_several(of_core: bool, room: int, cpus_width: int) -> None:
-    cores: Any = SimpleNamespace(
-        rows=PLACES, has_pairs=True, cpu_lists=["100,228"], name=lambda row, _: str(row)
-    )
-    lines = [ViewLine("row", row) for row in range(3)]
-    layout = timeline_layout(cores, lines, room, "topology", of_core=of_core, ascii_=False)
-    assert layout.cpus_width == cpus_width
 
 
 @given(st.integers(600, 9000), st.integers(5, 90))
