@@ -8,18 +8,18 @@ import contextlib
 import ctypes
 import errno
 import fcntl
-import os
 import re
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from perfprobe import wire
 from perfprobe.cpu import files
 from perfprobe.cpu.identity import read_identity
-from perfprobe.polled.polling import ReadPace, Values, package_ids, read_content
+from perfprobe.polled.polling import PolledFiles, ReadPace, Values, package_ids, read_content
 from perfprobe.wire import Counter, Cpu, Missing
 
 # --- AMD HSMP -------------------------------------------------------------------------------------
@@ -60,20 +60,13 @@ SendMessage = Callable[[int, int], int]
 """Sends a message to a socket, and returns the first word of the answer. Raises OSError."""
 
 
-class Mailbox:
-    """The device /dev/hsmp, opened read-only: messages that change settings are refused."""
-
-    def __init__(self, path: Path) -> None:
-        self._fd = files.open_file(path)
-
-    def __call__(self, socket: int, message: int) -> int:
-        words = ANSWER_WORDS.get(message, 1)
-        data = bytearray(MESSAGE_FORMAT.pack(message, 0, words, *(0,) * 8, socket))
-        fcntl.ioctl(self._fd, REQUEST, data)
-        return int(MESSAGE_FORMAT.unpack(data)[3])
-
-    def close(self) -> None:
-        os.close(self._fd)
+def send_message(fd: int, socket: int, message: int) -> int:
+    """Sends a message through /dev/hsmp, which must be open read-only: messages that change
+    settings are then refused."""
+    words = ANSWER_WORDS.get(message, 1)
+    data = bytearray(MESSAGE_FORMAT.pack(message, 0, words, *(0,) * 8, socket))
+    fcntl.ioctl(fd, REQUEST, data)
+    return int(MESSAGE_FORMAT.unpack(data)[3])
 
 
 def _has_limit_table(root: Path) -> bool:
@@ -82,7 +75,7 @@ def _has_limit_table(root: Path) -> bool:
     return cpu.family == 0x1A and cpu.model in range(0x50, 0x60)
 
 
-class Hsmp:
+class Hsmp(PolledFiles):
     """Reads clock limits of sockets by HSMP messages. Sockets have the kernel's package numbers."""
 
     def __init__(
@@ -92,8 +85,8 @@ class Hsmp:
         send: SendMessage | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__()
         self._clock, self._pace = clock, ReadPace(clock)
-        self.missing: list[Missing] = []
         self._sockets = package_ids(rows)
         self.rows = len(self._sockets)
         self._failed_messages: set[tuple[int, int]] = set()
@@ -119,16 +112,11 @@ class Hsmp:
                     values += self._counter_values(message, row, self._ask(socket, message))
                 yield row, values
 
-    def close(self) -> None:
-        if isinstance(self._send, Mailbox):
-            self._send.close()
-            self._send = None
-
     def _open(self, path: Path) -> SendMessage | None:
         """Opens the mailbox; None if the device does not exist or cannot be opened. The latter is
         reported as missing; few CPUs have the device."""
         try:
-            return Mailbox(path)
+            return partial(send_message, self.keep(files.open_file(path)))
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -208,7 +196,7 @@ ReadTable = Callable[[int, int], bytes]
 """Returns this many bytes of a socket's table. Raises OSError."""
 
 
-class HsmpTable:
+class HsmpTable(PolledFiles):
     """Reads from the table of metrics how long each limit lowered a socket's clock."""
 
     def __init__(
@@ -218,8 +206,8 @@ class HsmpTable:
         read_table: ReadTable | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__()
         self._clock, self._pace = clock, ReadPace(clock)
-        self.missing: list[Missing] = []
         self._sockets = package_ids(rows)
         self.rows = len(self._sockets)
         self._fd: int | None = None
@@ -230,7 +218,7 @@ class HsmpTable:
         has_table = _has_limit_table(root)
         if has_table and read_table is None:
             with contextlib.suppress(OSError):  # the class Hsmp reports the error
-                self._fd = files.open_file(root / "dev/hsmp")
+                self._fd = self.keep(files.open_file(root / "dev/hsmp"))
             has_table = self._fd is not None
         reason = self._unusable_reason() if has_table else None
         self.missing += [Missing(LIMIT_TIMES.key, reason)] if reason else []
@@ -241,11 +229,6 @@ class HsmpTable:
         with self._pace.timed_read() as due:
             for row, socket in enumerate(self._sockets if due else ()):
                 yield row, self._counter_values(row, socket)
-
-    def close(self) -> None:
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
 
     def _read_device(self, socket: int, size: int) -> bytes:
         table = ctypes.create_string_buffer(size)
@@ -330,16 +313,16 @@ CLEAR_COMMAND = "as root: echo 0 | tee /sys/kernel/debug/tpmi-*/plr/domain*/stat
 Clock = Callable[[], float]
 
 
-class LimitStatus:
+class LimitStatus(PolledFiles):
     """Reads Intel's performance limit reasons (PLR) of packages."""
 
     def __init__(self, root: Path, rows: Sequence[Cpu], clock: Clock = time.monotonic) -> None:
-        self.missing: list[Missing] = []
+        super().__init__()
         self._pace = ReadPace(clock, READ_PERIOD_S)
         self._package = {row.cpu: row.package for row in rows}
         self._packages = package_ids(rows)
         self.rows = len(self._packages)
-        self._files = self._open_files(root)
+        self._open_files(root)
         self._set_bits: list[set[str] | None] = [None] * self.rows
         """Names of the bits that were set at the last read, by row; None before the first."""
         self._poll_counts = [[0] * PLR_COUNTER.columns for _ in self._packages]
@@ -361,32 +344,25 @@ class LimitStatus:
         for row, bits in enumerate(self._set_bits):
             yield row, [None] * PLR_COUNTER.columns if bits is None else [*self._poll_counts[row]]
 
-    def close(self) -> None:
-        for fd in self._files:
-            os.close(fd)
-        self._files = []
-
-    def _open_files(self, root: Path) -> list[int]:
-        fds = []
+    def _open_files(self, root: Path) -> None:
         try:
             paths = sorted((root / DEBUGFS).glob("tpmi-*/plr/domain*/status"))
         except OSError:
             paths = []
         for path in paths:
             try:
-                fds.append(files.open_file(path))
+                self.keep(files.open_file(path))
             except OSError as error:
                 reason = f"/{path.relative_to(root)} cannot be opened: {error.strerror}"
                 self.missing = [
                     Missing(PLR_KEY, reason, "perftop --sudo, on a kernel that is not locked")
                 ]
-        return fds
 
     def _read_all(self) -> None:
         """Reads all files, and counts bits that are newly set. A bit that another program has
         cleared may count again."""
         bits_now: dict[int | None, set[str]] = {}
-        for fd in self._files:
+        for fd in self._fds:
             for package, bits in self._parse_lines(read_content(fd, MAX_STATUS_BYTES) or ""):
                 bits_now.setdefault(package, set()).update(bits)
         for row, package in enumerate(self._packages):

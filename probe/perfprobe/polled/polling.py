@@ -58,6 +58,27 @@ class ReadPace:
             self._next_s = max(start_s + self._period_s, end_s + pause_s)
 
 
+class PolledFiles:
+    """A polled block that has files open until `close`."""
+
+    def __init__(self) -> None:
+        self.missing: list[Missing] = []
+        self._fds: list[int] = []
+
+    def keep(self, fd: int) -> int:
+        """Takes over a descriptor, and returns it."""
+        self._fds.append(fd)
+        return fd
+
+    def try_open(self, path: Path) -> int | None:
+        fd = open_file(path)
+        return None if fd is None else self.keep(fd)
+
+    def close(self) -> None:
+        while self._fds:
+            os.close(self._fds.pop())
+
+
 def open_file(path: Path) -> int | None:
     """Opens a file; None if it cannot be read (as files of PSI that is switched off)."""
     try:

@@ -4,15 +4,14 @@ clock of their uncore from intel_uncore_frequency."""
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from perfprobe import wire
 from perfprobe.cpu import files
-from perfprobe.polled.polling import Values, open_file, package_ids, read_content
+from perfprobe.polled.polling import PolledFiles, Values, package_ids, read_content
 from perfprobe.wire import Counter, Cpu, Missing
 
 ZONES_PATH = "sys/class/powercap"
@@ -29,118 +28,91 @@ COUNTERS = (
 _ZONE = re.compile(r"package-(?P<package>[0-9]+)(?P<die>-die-[0-9]+)?")
 
 
-@dataclass(slots=True, eq=False)
-class Zone:
-    """A powercap zone: of a package, or of its memory."""
-
-    files: dict[str, int]
-    """Descriptors of open files, by counter key."""
-    wrap_uj: int
-    """Energy in uJ at which the counter wraps. It is not a power of two, so increases are added up
-    here."""
-    last_uj: int | None = None
-    total_uj: int = 0
-    memory_zone: Zone | None = None
-
-    def read(self, key: str) -> int | None:
-        if key == MEMORY_KEY:
-            return None if self.memory_zone is None else self.memory_zone.read("energy_j")
-        fd = self.files.get(key)
-        value = None if fd is None else files.parse_natural(read_content(fd))
-        return value if value is None or key != "energy_j" else self._add_reading(value)
-
-    def _add_reading(self, now_uj: int) -> int:
-        """Adds the energy since the previous reading, also across a wrap. Returns the sum in uJ."""
-        if self.last_uj is not None:
-            self.total_uj += (now_uj - self.last_uj) % self.wrap_uj
-        self.last_uj = now_uj
-        return self.total_uj
+Zone = dict[str, Callable[[], int | None]]
+"""Functions that read the values of a package, by counter key."""
 
 
-class Powercap:
+class EnergySum:
+    """Reads the energy of a powercap zone in uJ. The file wraps at `wrap_uj`, which is not a power
+    of two, so increases are added up here."""
+
+    def __init__(self, fd: int, wrap_uj: int) -> None:
+        self._fd, self._wrap_uj = fd, wrap_uj
+        self._last_uj: int | None = None
+        self._total_uj = 0
+
+    def __call__(self) -> int | None:
+        if (now_uj := read_value(self._fd)) is None:
+            return None
+        if self._last_uj is not None:
+            self._total_uj += (now_uj - self._last_uj) % self._wrap_uj
+        self._last_uj = now_uj
+        return self._total_uj
+
+
+def read_value(fd: int) -> int | None:
+    return files.parse_natural(read_content(fd))
+
+
+class Powercap(PolledFiles):
     def __init__(self, root: Path, rows: Sequence[Cpu], served_keys: Collection[str] = ()) -> None:
         """`served_keys` are keys of counters that another part reads."""
-        self.missing: list[Missing] = []
-        wanted_keys = {counter.key for counter in COUNTERS} - set(served_keys)
-        zones = self._open_zones(f"{root}/{ZONES_PATH}", wanted_keys)
-        self._zones_by_row = [zones.pop(package, None) for package in package_ids(rows)]
-        for zone in zones.values():
-            _close_zone(zone)
+        super().__init__()
+        wanted = {counter.key for counter in COUNTERS} - set(served_keys)
+        base, zones = f"{root}/{ZONES_PATH}", dict[int | None, Zone]()
+        for number in files.numbered_entries(base, "intel-rapl:"):
+            path = f"{base}/intel-rapl:{number}"
+            name = _ZONE.fullmatch(files.read_word(f"{path}/name"))
+            if name and name["die"]:
+                reason = "powercap has limits for dies, but not for packages"
+                self._note_missing("power_limit_w", reason)
+            elif name:
+                zones[int(name["package"])] = self._open_zone(path, number, wanted)
+        self._zones_by_row = [zones.get(package, {}) for package in package_ids(rows)]
         self.rows = len(self._zones_by_row)
-        open_keys = {key for zone in self._zones_by_row if zone for key in zone.files}
-        open_keys |= {MEMORY_KEY for zone in self._zones_by_row if zone and zone.memory_zone}
+        open_keys = {key for zone in self._zones_by_row for key in zone}
         counters = [counter for counter in COUNTERS if counter.key in open_keys]
         self.block = wire.Block("powercap", "package", counters)
 
     def read(self) -> Iterator[tuple[int, Values]]:
         keys = [counter.key for counter in self.block.counters]
         for row, zone in enumerate(self._zones_by_row):
-            yield row, [zone.read(key) if zone else None for key in keys]
+            yield row, [zone[key]() if key in zone else None for key in keys]
 
-    def close(self) -> None:
-        for zone in filter(None, self._zones_by_row):
-            _close_zone(zone)
-
-    def _open_zones(self, base: str, wanted: set[str]) -> dict[int | None, Zone]:
-        """Opens the zones of packages and the files of the wanted keys; returns them by package."""
-        zones: dict[int | None, Zone] = {}
-        for number in files.numbered_entries(base, "intel-rapl:"):
-            path = f"{base}/intel-rapl:{number}"
-            name = _ZONE.fullmatch(files.read_word(f"{path}/name"))
-            if name and name["die"]:
-                self._note_missing(
-                    "power_limit_w", "powercap has limits for dies, but not for packages"
-                )
-            elif name:
-                zones[int(name["package"])] = zone = self._open_zone(path, wanted)
-                inner = (
-                    f"{path}/intel-rapl:{number}:{n}"
-                    for n in files.numbered_entries(path, f"intel-rapl:{number}:")
-                )
-                dram_zones = (zone for zone in inner if files.read_word(f"{zone}/name") == "dram")
-                dram = next(dram_zones, None)
-                if MEMORY_KEY in wanted and dram is not None:
-                    memory = self._open_zone(dram, {"energy_j"})
-                    # The zone has no files if this user may not read its energy.
-                    zone.memory_zone = memory if memory.files else None
-        return zones
-
-    def _open_zone(self, path: str, wanted: set[str]) -> Zone:
-        range_uj = files.read_number(f"{path}/max_energy_range_uj") or 0
-        return Zone(self._open_files(path, wanted if range_uj else wanted - {"energy_j"}), range_uj)
-
-    def _open_files(self, path: str, wanted: set[str]) -> dict[str, int]:
-        open_files: dict[str, int] = {}
-        enabled = files.read_number(f"{path}/enabled") != 0
+    def _open_zone(self, path: str, number: int, wanted: set[str]) -> Zone:
+        """Opens the files of the wanted keys in a package's zone and in the memory's zone in it."""
+        zone: Zone = {}
         # AMD's zones have no limits, and those of disabled zones do not apply
-        for number in range(3 if enabled else 0):
-            key = LIMIT_KEYS.get(files.read_word(f"{path}/constraint_{number}_name"), "")
-            file = f"{path}/constraint_{number}_power_limit_uw"
+        enabled = files.read_number(f"{path}/enabled") != 0
+        for constraint in range(3 if enabled else 0):
+            key = LIMIT_KEYS.get(files.read_word(f"{path}/constraint_{constraint}_name"), "")
+            file = f"{path}/constraint_{constraint}_power_limit_uw"
             if key in wanted and files.read_number(file):
                 with contextlib.suppress(OSError):
-                    open_files[key] = files.open_file(file)
-        if "energy_j" in wanted:
+                    zone[key] = partial(read_value, self.keep(files.open_file(file)))
+        inner = (
+            f"{path}/intel-rapl:{number}:{n}"
+            for n in files.numbered_entries(path, f"intel-rapl:{number}:")
+        )
+        dram = next((path for path in inner if files.read_word(f"{path}/name") == "dram"), path)
+        for key, zone_path in {"energy_j": path, MEMORY_KEY: dram}.items():
+            range_uj = files.read_number(f"{zone_path}/max_energy_range_uj")
+            if key not in wanted or not range_uj or (key == MEMORY_KEY and dram == path):
+                continue
             try:
-                open_files["energy_j"] = files.open_file(f"{path}/energy_uj")
+                fd = self.keep(files.open_file(f"{zone_path}/energy_uj"))
+                zone[key] = EnergySum(fd, range_uj)
             except PermissionError:
-                self._note_missing(
-                    "energy_j", "powercap shows energy only to root", "perftop --sudo"
-                )
+                reason = "powercap shows energy only to root"
+                self._note_missing("energy_j", reason, "perftop --sudo")
             except OSError:
                 pass
-        return open_files
+        return zone
 
     def _note_missing(self, key: str, reason: str, fix: str | None = None) -> None:
         missing = Missing(key, reason, fix)
         if missing not in self.missing:
             self.missing.append(missing)
-
-
-def _close_zone(zone: Zone) -> None:
-    for fd in zone.files.values():
-        os.close(fd)
-    if zone.memory_zone is not None:
-        _close_zone(zone.memory_zone)
 
 
 # --- the clock of the uncore: mesh, L3 and memory controllers -------------------------------------
@@ -153,28 +125,23 @@ UNCORE_COUNTERS = (
 )  # fmt: skip
 
 
-class UncoreClock:
+class UncoreClock(PolledFiles):
     """Reads the clock of each package's uncore, from its first die. If only root may read the
     clock, its upper limit is read instead."""
 
-    missing: Sequence[Missing] = ()
-
     def __init__(self, root: Path, rows: Sequence[Cpu]) -> None:
+        super().__init__()
         self._open_files: list[list[int | None]] = []
         """By package: descriptors of the clock and of the hardware's highest clock."""
         for package in package_ids(rows):
             die = root / UNCORE_PATH / f"package_{package or 0:02d}_die_00"
-            clock = open_file(die / "current_freq_khz")
-            clock = open_file(die / "max_freq_khz") if clock is None else clock
-            self._open_files.append([clock, open_file(die / "initial_max_freq_khz")])
+            clock = self.try_open(die / "current_freq_khz")
+            clock = self.try_open(die / "max_freq_khz") if clock is None else clock
+            self._open_files.append([clock, self.try_open(die / "initial_max_freq_khz")])
         self.rows = len(self._open_files)
         is_known = any(None not in fds for fds in self._open_files)
         self.block = wire.Block("uncore", "package", [*UNCORE_COUNTERS] if is_known else [])
 
     def read(self) -> Iterator[tuple[int, Values]]:
         for row, fds in enumerate(self._open_files):
-            yield row, [None if fd is None else files.parse_natural(read_content(fd)) for fd in fds]
-
-    def close(self) -> None:
-        for fd in (fd for fds in self._open_files for fd in fds if fd is not None):
-            os.close(fd)
+            yield row, [None if fd is None else read_value(fd) for fd in fds]

@@ -18,7 +18,7 @@ from perfprobe.kernel.interrupts import STAT_FIELDS
 from perfprobe.kernel.memory_stalls import parse_stalled_us
 from perfprobe.native import sampler
 from perfprobe.native.sampler import ProcStatText, RowPlan, Slot
-from perfprobe.polled.polling import Values, open_file, read_content
+from perfprobe.polled.polling import PolledFiles, Values, read_content
 from perfprobe.wire import Counter, Missing
 
 MIN_BYTES, MAX_BYTES = 1 << 16, 4 << 20
@@ -103,17 +103,34 @@ Parse = Callable[[str], list[int | None]]
 """Returns the values of a file's counters from its text; None for each if the text is empty."""
 
 
-class MachineCounts:
+class MachineCounts(PolledFiles):
     """The "machine" block, which has one row."""
 
     rows = 1
 
     def __init__(self, root: Path, cpu_count: int) -> None:
+        super().__init__()
         self._files: list[tuple[int, Parse]] = []
         """Descriptors of the files to read, each with its parser."""
-        self.missing: list[Missing] = []
-        counters = [OWN_TIME, *self._pressure_counters(root / "proc/pressure")]
-        counters += self._turbo_counters(root / files.CPU_DIRECTORY)
+        counters, base = [OWN_TIME], root / files.CPU_DIRECTORY
+        if all(self._try_open(root / "proc/pressure" / kind, parse_pressure) for kind in PRESSURE):
+            counters += PRESSURE_COUNTERS
+        else:
+            self._files.clear()
+            self.close()
+            reason = "the kernel does not account for pressure (PSI)"
+            self.missing.append(Missing("pressure", reason, "boot with psi=1"))
+        # intel_pstate's no_turbo, else cpufreq's boost
+        for path, parse in (
+            ("intel_pstate/no_turbo", parse_number),
+            ("cpufreq/boost", parse_is_off),
+        ):
+            if self._try_open(base / path, parse):
+                counters.append(Counter("turbo_off", "turbo is switched off", "1", path, "gauge"))
+                break
+        if self._try_open(base / "intel_pstate/max_perf_pct", parse_number):
+            name = "share of the highest clock that is allowed"
+            counters.append(Counter("max_perf_pct", name, "%", "intel_pstate", "gauge"))
         if self._try_open(root / "proc/loadavg", parse_loads):
             counters += LOAD_COUNTERS
         is_small = cpu_count <= MAX_CPUS_FOR_TOTALS
@@ -127,38 +144,10 @@ class MachineCounts:
             values += parse(read_content(fd, STAT_BYTES) or "")
         yield 0, values
 
-    def close(self) -> None:
-        for fd, _ in self._files:
-            os.close(fd)
-        self._files.clear()
-
-    def _pressure_counters(self, base: Path) -> list[Counter]:
-        if not all(self._try_open(base / resource, parse_pressure) for resource in PRESSURE):
-            self.close()
-            reason = "the kernel does not account for pressure (PSI)"
-            self.missing.append(Missing("pressure", reason, "boot with psi=1"))
-            return []
-        return PRESSURE_COUNTERS
-
-    def _turbo_counters(self, base: Path) -> list[Counter]:
-        """Returns the counters of two switches, if their files exist: whether turbo is off
-        (intel_pstate's no_turbo, else cpufreq's boost), and intel_pstate's max_perf_pct."""
-        counters = []
-        switches = (("intel_pstate/no_turbo", parse_number), ("cpufreq/boost", parse_is_off))
-        for path, parse in switches:
-            if self._try_open(base / path, parse):
-                counters.append(Counter("turbo_off", "turbo is switched off", "1", path, "gauge"))
-                break
-        if self._try_open(base / "intel_pstate/max_perf_pct", parse_number):
-            name = "share of the highest clock that is allowed"
-            counters.append(Counter("max_perf_pct", name, "%", "intel_pstate", "gauge"))
-        return counters
-
     def _try_open(self, path: Path, parse: Parse) -> bool:
-        if (fd := open_file(path)) is None:
-            return False
-        self._files.append((fd, parse))
-        return True
+        fd = self.try_open(path)
+        self._files += [] if fd is None else [(fd, parse)]
+        return fd is not None
 
 
 def parse_pressure(text: str) -> list[int | None]:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from perfprobe import wire
 from perfprobe.cpu import files, identity
-from perfprobe.polled.polling import ReadPace, Values
+from perfprobe.polled.polling import PolledFiles, ReadPace, Values
 from perfprobe.wire import Counter, Cpu, Missing
 
 RESCTRL_PATH = "sys/fs/resctrl"
@@ -66,13 +66,13 @@ class GroupSum:
         return True
 
 
-class Resctrl:
+class Resctrl(PolledFiles):
     """The "l3" block, and the record of groups."""
 
     def __init__(
         self, root: Path, rows: Sequence[Cpu], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.missing: list[Missing] = []
+        super().__init__()
         self._directory = f"{root}/{RESCTRL_PATH}"
         self._pace = ReadPace(clock)
         """Limits reads, because each interrupts a CPU of the L3."""
@@ -123,9 +123,6 @@ class Resctrl:
         last call, or if only the default group exists."""
         record, self._record = self._record, {}
         return {GROUPS_RECORD: record} if record else {}
-
-    def close(self) -> None:
-        pass
 
     def _update_groups(self, groups: Sequence[str]) -> None:
         """Adds up the traffic of each single group, and makes the record. The sums of removed

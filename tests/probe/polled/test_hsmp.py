@@ -27,7 +27,7 @@ from perfprobe.polled.firmware_limits import (
     TABLE_BYTES,
     Hsmp,
     HsmpTable,
-    Mailbox,
+    send_message,
 )
 
 HEADER = Path("/usr/include/x86_64-linux-gnu/asm/amd_hsmp.h")
@@ -64,7 +64,7 @@ def test_the_message_is_the_kernels(tmp_path: Path) -> None:
 
 
 def test_a_message_has_no_arguments_and_asks_for_its_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sent: list[bytes] = []
 
@@ -74,10 +74,8 @@ def test_a_message_has_no_arguments_and_asks_for_its_words(
         data[:] = MESSAGE_FORMAT.pack(0, 0, 0, 1234, *(0,) * 7, 0)
 
     monkeypatch.setattr(fcntl, "ioctl", ioctl)
-    trees.put(tmp_path, "hsmp", "")
-    mailbox = Mailbox(tmp_path / "hsmp")
-    assert [mailbox(3, message) for message in (FREQUENCY_LIMIT, FABRIC_CLOCKS)] == [1234] * 2
-    mailbox.close()
+    messages = FREQUENCY_LIMIT, FABRIC_CLOCKS
+    assert [send_message(0, 3, message) for message in messages] == [1234] * 2
     assert sent == [
         MESSAGE_FORMAT.pack(message, 0, words, *(0,) * 8, 3)
         for message, words in ((FREQUENCY_LIMIT, 1), (FABRIC_CLOCKS, 2))
