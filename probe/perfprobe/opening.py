@@ -32,60 +32,45 @@ def open_source(options: argparse.Namespace) -> Source:
     Unavailable if this machine does not have the source."""
     name, sample_ns = options.source, round(options.sample * 1e9)
     is_sysroot = options.sysroot != Path("/")
-    method = options.smt_method
+    method, events, multiplex = options.smt_method, options.events, not options.no_multiplex
     if method is not None and method not in stream_options.SMT_METHODS:
         raise UsageError(
             f"unknown SMT method {method!r}; known: {', '.join(stream_options.SMT_METHODS)}"
         )
     if name == "sim" or name.startswith("sim:"):
-        return _open_sim(options)
-    _raise_descriptor_limit()
-    if options.events is not None and (name in {"os", "msr"} or is_sysroot):
+        if is_sysroot:
+            raise UsageError("--sysroot is for real sources: a simulated machine has no files")
+        if options.watch_tree is not None:
+            raise UsageError("--watch-tree is for real sources: no process runs in a simulation")
+        from perfprobe.sources.sim.source import SimSource
+
+        return SimSource(name, sample_ns, options.cpus, options.watch, events, multiplex=multiplex)
+    # Each CPU needs up to a dozen descriptors and each watched thread three; the default limit of
+    # this process is 1024.
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
+    if events is not None and (name in {"os", "msr"} or is_sysroot):
         raise UsageError("--events: only --source auto, perf and sim count events")
-    watch = _open_watch(options)
+    watch = None
+    if options.watch is not None or options.watch_tree is not None:
+        from perfprobe.kernel.job_threads import WatchedJob
+
+        if (tree := options.watch_tree) is not None:
+            watch = WatchedJob(options.sysroot, tree, tree=True)
+        if options.watch is not None:
+            watch = WatchedJob(options.sysroot, options.watch, second=watch)
     if name == "perf" and is_sysroot:
         raise UsageError("--source perf does not read a --sysroot: perf events are not files")
     if name == "os" or (name == "auto" and is_sysroot):
         return open_os(options.sysroot, sample_ns, options.cpus, watch)
     if name in {"auto", "perf"}:
-        events, multiplex = options.events, not options.no_multiplex
         return open_perf(name, sample_ns, options.cpus, method, watch, events, multiplex=multiplex)
     if name == "msr":
         from perfprobe.programming.source import open_msr
 
         return open_msr(options.sysroot, sample_ns, options.cpus, method, watch)
     raise UsageError(f"unknown source {name!r}; known: auto, perf, msr, os, sim[:SCENARIO]")
-
-
-def _raise_descriptor_limit() -> None:
-    """Raises this process's limit of open files to the hard limit: each CPU needs up to a dozen
-    descriptors and each watched thread three, but the default limit is 1024."""
-    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
-
-
-def _open_watch(options: argparse.Namespace) -> WatchedJob | None:
-    if options.watch is None and options.watch_tree is None:
-        return None
-    from perfprobe.kernel.job_threads import WatchedJob
-
-    root, tree = options.sysroot, options.watch_tree
-    command = None if tree is None else WatchedJob(root, tree, tree=True)
-    return command if options.watch is None else WatchedJob(root, options.watch, second=command)
-
-
-def _open_sim(options: argparse.Namespace) -> Source:
-    if options.sysroot != Path("/"):
-        raise UsageError("--sysroot is for real sources: a simulated machine has no files")
-    if options.watch_tree is not None:
-        raise UsageError("--watch-tree is for real sources: no process runs in a simulation")
-    from perfprobe.sources.sim.source import SimSource
-
-    sample_ns, multiplex = round(options.sample * 1e9), not options.no_multiplex
-    return SimSource(
-        options.source, sample_ns, options.cpus, options.watch, options.events, multiplex=multiplex
-    )
 
 
 def open_os(

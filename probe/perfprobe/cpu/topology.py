@@ -34,7 +34,13 @@ def read_cpus(root: Path = Path("/")) -> list[Cpu]:
         or sorted(_proc_stat_cpus(root))
         or sorted({cpu for cpu, _, _ in _cpuinfo_ids(root)})
     )
-    online = _online_cpus(root, base, present)
+    online = set(files.read_cpu_list(f"{base}/online"))
+    if not online:
+        running = _proc_stat_cpus(root)  # /proc/stat lists online CPUs only
+        for cpu in present:
+            state = files.read_number(f"{base}/cpu{cpu}/online")
+            if state == 1 or (state is None and (not running or cpu in running)):
+                online.add(cpu)
     known_cpus = frozenset(present)
     rows = [_read_cpu(base, cpu, cpu in online, known_cpus) for cpu in present]
     if not any(row.siblings or row.core is not None for row in rows):
@@ -100,21 +106,6 @@ def packages(rows: Sequence[Cpu]) -> list[list[int]]:
         package = _first_known(by_cpu[cpu].package for cpu in group)
         cpus_by_package.setdefault(package, []).extend(group)
     return [sorted(cpus_by_package[key]) for key in sorted(cpus_by_package, key=_none_last_key)]
-
-
-# --- online CPUs ----------------------------------------------------------------------------------
-
-
-def _online_cpus(root: Path, base: str, present_cpus: list[int]) -> frozenset[int]:
-    if online_cpus := files.read_cpu_list(f"{base}/online"):
-        return frozenset(online_cpus)
-    running = _proc_stat_cpus(root)  # /proc/stat lists online CPUs only
-    online = set()
-    for cpu in present_cpus:
-        state = files.read_number(f"{base}/cpu{cpu}/online")
-        if state == 1 or (state is None and (not running or cpu in running)):
-            online.add(cpu)
-    return frozenset(online)
 
 
 def _proc_stat_cpus(root: Path) -> set[int]:

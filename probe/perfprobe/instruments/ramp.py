@@ -97,21 +97,17 @@ def _counter(cpu: int, tsc_hz: float) -> Iterator[tuple[int, Trouble | None]]:
         yield 0, refused.trouble
         return
     try:
-        trouble = _counter_trouble(group.address, tsc_hz)
+        # A short run shows whether the counter can be read between pieces.
+        _, _, result = _run_load(Workload(0, [("scalar", 0.0)]), tsc_hz, group.address)
+        elapsed_s, trouble = result.stamp_ticks / tsc_hz, None
+        if result.uncounted:
+            trouble = COUNTER_TAKEN
+        elif elapsed_s > MAX_STAMP_SHARE * PIECE_S:
+            reason = f"RDPMC takes {elapsed_s * 1e9:.0f} ns here: too long for pieces of 5 µs"
+            trouble = Trouble(reason)
         yield (0 if trouble else group.address), trouble
     finally:
         group.close()
-
-
-def _counter_trouble(counter: int, tsc_hz: float) -> Trouble | None:
-    """Returns why a short run could not read the counter between pieces; None if it could."""
-    _, _, result = _run_load(Workload(0, [("scalar", 0.0)]), tsc_hz, counter)
-    if result.uncounted:
-        return COUNTER_TAKEN
-    elapsed_s = result.stamp_ticks / tsc_hz
-    if elapsed_s > MAX_STAMP_SHARE * PIECE_S:
-        return Trouble(f"RDPMC takes {elapsed_s * 1e9:.0f} ns here: too long for pieces of 5 µs")
-    return None
 
 
 def _measure_run(

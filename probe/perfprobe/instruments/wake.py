@@ -160,18 +160,27 @@ def _wake_by_timer() -> list[int]:
 
 def _wake_by_cpu(waker: int) -> list[int]:
     """Returns the latency in ns of each wake-up by an eventfd write from CPU `waker`."""
-    event = os.eventfd(0)
-    with mmap.mmap(-1, 8) as stamp, _child_process(lambda: _wake_repeatedly(waker, event, stamp)):
+    event, stamp = os.eventfd(0), mmap.mmap(-1, 8)
+    child = os.fork()
+    if child == 0:
+        try:
+            _wake_repeatedly(waker, event, stamp)
+        finally:
+            os._exit(1)
 
-        def wait() -> int:
-            os.eventfd_read(event)
-            latency_ns: int = time.monotonic_ns() - struct.unpack("q", stamp[:8])[0]
-            stamp[:8] = NO_STAMP
-            return latency_ns
+    def wait() -> int:
+        os.eventfd_read(event)
+        latency_ns: int = time.monotonic_ns() - struct.unpack("q", stamp[:8])[0]
+        stamp[:8] = NO_STAMP
+        return latency_ns
 
-        waits_ns = _repeated(wait)
-    os.close(event)
-    return waits_ns
+    try:
+        return _repeated(wait)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(event)
+        stamp.close()
 
 
 def _repeated(wait: Callable[[], int]) -> list[int]:
@@ -195,22 +204,6 @@ def _wake_repeatedly(cpu: int, event: int, stamp: mmap.mmap) -> None:
             continue
         stamp[:8] = struct.pack("q", time.monotonic_ns())
         os.eventfd_write(event, 1)
-
-
-@contextlib.contextmanager
-def _child_process(work: Callable[[], None]) -> Iterator[None]:
-    """Runs a function in a child process until the block ends."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            work()
-        finally:
-            os._exit(1)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
 
 
 @contextlib.contextmanager

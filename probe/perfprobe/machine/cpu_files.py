@@ -51,7 +51,18 @@ class CpuFiles:
 def cpuidle_part(root: Path, rows: Sequence[Cpu]) -> CpuFiles:
     """Returns the part with the time in each idle state, from cpuidle. The reading thread is pinned
     to the CPU. Its wake-up has ended the idle state, so the kernel has added the time."""
-    idle, poll = _idle_states(root, rows)
+    # The directory names of the idle states that halt and of the state that polls, on the CPU with
+    # the most states (CPUs of hybrids differ).
+    idle, poll = list[str](), list[str]()
+    alike = all(row.type == rows[0].type for row in rows)
+    for row in rows:
+        own: dict[bool, list[str]] = {False: [], True: []}
+        for path in clues.idle_state_paths(root, row.cpu):
+            own[files.read_word(f"{path}/name") == "POLL"].append(Path(path).name)
+        if len(own[False]) > len(idle):
+            idle, poll = own[False], own[True]
+        if alike and row.online:
+            break
     counters = [
         Counter(key, name, "s", "cpuidle", scale=1e-6, columns=len(states), parts=states)
         for key, name, states in (
@@ -65,24 +76,6 @@ def cpuidle_part(root: Path, rows: Sequence[Cpu]) -> CpuFiles:
         reason = "no cpuidle driver here: idle times are those of /proc/stat, with 10 ms resolution"
         part.missing.append(Missing("idle_s", reason))
     return part
-
-
-def _idle_states(root: Path, rows: Sequence[Cpu]) -> tuple[list[str], list[str]]:
-    """Returns the directory names of the idle states that halt and of the state that polls, on the
-    CPU with the most states (CPUs of hybrids differ)."""
-    most_states: tuple[list[str], list[str]] = ([], [])
-    alike = all(row.type == rows[0].type for row in rows)
-    for row in rows:
-        idle: list[str] = []
-        poll: list[str] = []
-        for path in clues.idle_state_paths(root, row.cpu):
-            polls = files.read_word(f"{path}/name") == "POLL"
-            (poll if polls else idle).append(Path(path).name)
-        if len(idle) > len(most_states[0]):
-            most_states = (idle, poll)
-        if alike and row.online:
-            break
-    return most_states
 
 
 # --- cpufreq --------------------------------------------------------------------------------------

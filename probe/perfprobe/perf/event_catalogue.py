@@ -128,16 +128,16 @@ class Catalogue:
         if request.pmu:
             return self._find_by_terms(request)
         word = ALIASES.get(request.catalogue_name, request.catalogue_name)
-        for generic_name, kind in GENERIC:
-            if generic_name.name == word:
-                return self._find_generic(request, generic_name, kind)
+        for generic, kind in GENERIC:
+            if generic.name == word:
+                return self._find_generic(request, generic, kind)
         if (match := _RAW.fullmatch(word)) is not None:
             code = ConfigWords(int(match[1], 16))
             raw: dict[str | None, Event] = {
                 pmu.name: _make_event(request, pmu, code) for pmu in self.cores
             }
             return self._chosen_event(request, f"code 0x{match[1]}", EVENT_UNIT, 1.0, raw)
-        return self._find_in_sysfs(request, word)
+        return self._find_listed(request, word)
 
     def names(self) -> list[str]:
         """Returns all names that `find` accepts on this machine."""
@@ -169,7 +169,7 @@ class Catalogue:
         no_pmu = None if events else access.no_pmu_trouble(self._root)
         return ChosenEvent(request, description, unit, scale, events, no_pmu)
 
-    def _find_in_sysfs(self, request: EventRequest, event: str) -> ChosenEvent:
+    def _find_listed(self, request: EventRequest, event: str) -> ChosenEvent:
         events: dict[str | None, Event] = {}
         unit, scale = EVENT_UNIT, 1.0
         for pmu in self.cores:
@@ -181,25 +181,16 @@ class Catalogue:
                 events[pmu.name] = _make_event(request, pmu, code)
                 unit, scale = unit_and_scale(pmu, name)
         description = event
-        if not events and self.cores:
-            description, events = self._find_in_perf_list(request, event)
+        # If no PMU lists the event, perf may list it.
+        for listed in [] if events else self.perf_listing.get(event.lower(), []):
+            pmu = next(pmu for pmu in self.cores if pmu.name == listed.pmu)
+            with suppress(TermError):
+                code = perf_pmus.encode_terms(pmu.path, perf_pmus.parse_terms(listed.terms))
+                events[pmu.name] = _make_event(request, pmu, code)
+                description = listed.description or event
         if not events:
             raise UsageError(self._unknown_event_text(request))
         return ChosenEvent(request, description, unit, scale, events)
-
-    def _find_in_perf_list(
-        self, request: EventRequest, event: str
-    ) -> tuple[str, dict[str | None, Event]]:
-        """Returns the description of an event that perf lists, and the event for each core PMU;
-        empty if perf does not list it."""
-        description, result = event, dict[str | None, Event]()
-        for listed_event in self.perf_listing.get(event.lower(), []):
-            pmu = next(pmu for pmu in self.cores if pmu.name == listed_event.pmu)
-            with suppress(TermError):
-                code = perf_pmus.encode_terms(pmu.path, perf_pmus.parse_terms(listed_event.terms))
-                result[pmu.name] = _make_event(request, pmu, code)
-                description = listed_event.description or event
-        return description, result
 
     def _find_by_terms(self, request: EventRequest) -> ChosenEvent:
         pmu = perf_pmus.find_pmu(self._root, request.pmu)
@@ -345,9 +336,14 @@ def list_events(
     refused = access.perf_trouble(root)
     missing = [] if pmus else [access.no_pmu_trouble(root)]
     missing += [] if refused is None else [refused]
-    if kernel is not None and refused is None:
-        for row in rows:
-            row["refused"] = _refusal_text(root, catalogue, row, kernel)
+    for row in rows if kernel is not None and refused is None else ():
+        # Each event is opened on the first CPU of its PMU.
+        pmu = next((pmu for pmu in pmus if pmu.name == row["pmu"]), None)
+        with suppress(ValueError):
+            event = catalogue.find(event_names.parse_groups(row["name"])[0][0]).event_on(pmu)
+            if pmu is not None and event is not None:
+                trouble = refusal_of(kernel or Kernel(), event, min(pmu.cpus or {0}), root)
+                row["refused"] = trouble and trouble.why
     return {
         "events": rows,
         "pmus": [
@@ -360,19 +356,6 @@ def list_events(
         ],
         "missing": [{"what": "events", "why": m.why, "fix": m.fix} for m in missing],
     }
-
-
-def _refusal_text(
-    root: Path, catalogue: Catalogue, row: dict[str, Any], kernel: Kernel
-) -> str | None:
-    """Returns why the kernel refuses an event on the first CPU of its PMU; None if it does not."""
-    pmu = next((pmu for pmu in catalogue.cores if pmu.name == row["pmu"]), None)
-    with suppress(ValueError):
-        event = catalogue.find(event_names.parse_groups(row["name"])[0][0]).event_on(pmu)
-        if pmu is not None and event is not None:
-            trouble = refusal_of(kernel, event, min(pmu.cpus or {0}), root)
-            return None if trouble is None else trouble.why
-    return None
 
 
 def _hardware_rows(root: Path, catalogue: Catalogue) -> Iterator[dict[str, Any]]:

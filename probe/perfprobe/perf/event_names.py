@@ -17,7 +17,8 @@ KEY_PREFIX = "e."
 _PMU = re.compile(r"([A-Za-z0-9_-]+)/([^/]*)/(?::?([A-Za-z]+))?")
 _WORD = re.compile(r"([A-Za-z][A-Za-z0-9_.:-]*)")
 _NAME = re.compile(r"[A-Za-z0-9_.:/=,+-]{1,64}")
-_RINGS = frozenset("uk")
+_RINGS = frozenset("ukh")
+"""Letters for user, kernel and hypervisor; the last is ignored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,44 +97,28 @@ def _parse_group(item: str) -> list[EventRequest]:
 
 def _parse_event(text: str, rings: str) -> EventRequest:
     """Parses one event. `rings` are those of its group, which apply if the event has none."""
+    word = pmu = terms = ""
     if (match := _PMU.fullmatch(text)) is not None:
-        pmu, terms, own_rings = match[1], match[2], match[3] or ""
-        given_name, terms = _split_name(terms)
-        name = given_name or f"{pmu}/{terms}/"
-        parsed = EventRequest(name, pmu=pmu, terms=terms)
+        pmu, own_rings = match[1], match[3] or ""
+        items = match[2].split(",")
+        names = [item.strip()[5:] for item in items if item.strip().startswith("name=")]
+        terms = ",".join(item for item in items if not item.strip().startswith("name="))
+        name = (names[-1] if names else "") or f"{pmu}/{terms}/"
     elif _WORD.fullmatch(text) is not None:
         word, _, own_rings = text.rpartition(":")
-        if not word or not set(own_rings) <= {*_RINGS, "h"}:
+        if not word or not set(own_rings) <= _RINGS:
             word, own_rings = text, ""
-        parsed = EventRequest(word, catalogue_name=word)
+        name = word
     else:
         raise UsageError(
             f"-e {text}: an event is a NAME, PMU/event=0xd1,umask=1,name=NAME/ or rUUEE, "
             "with :u or :k after it"
         )
-    return _with_rings(parsed, own_rings or rings)
-
-
-def _with_rings(event: EventRequest, rings: str) -> EventRequest:
-    if not set(rings) <= {*_RINGS, "h"}:
-        raise UsageError(f"-e {event.name}:{rings}: after the colon: u, k or both")
-    name = f"{event.name}:{rings}" if rings else event.name
+    rings = own_rings or rings
+    if not set(rings) <= _RINGS:
+        raise UsageError(f"-e {name}:{rings}: after the colon: u, k or both")
+    name = f"{name}:{rings}" if rings else name
     if _NAME.fullmatch(name) is None:
         raise UsageError(f"-e {name!r}: a name has at most 64 letters, digits and _.:/=,+-")
-    wanted_rings = _RINGS & set(rings)
-    return EventRequest(
-        name,
-        event.catalogue_name,
-        event.pmu,
-        event.terms,
-        wanted_rings == {"u"},
-        wanted_rings == {"k"},
-    )
-
-
-def _split_name(terms: str) -> tuple[str, str]:
-    """Splits terms into the value of `name=` and the other terms."""
-    items = terms.split(",")
-    names = [item.strip()[5:] for item in items if item.strip().startswith("name=")]
-    other_items = [item for item in items if not item.strip().startswith("name=")]
-    return (names[-1] if names else ""), ",".join(other_items)
+    counted = set(rings) - {"h"}
+    return EventRequest(name, word, pmu, terms, counted == {"u"}, counted == {"k"})

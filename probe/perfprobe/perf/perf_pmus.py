@@ -127,11 +127,6 @@ class Pmu:
         """Bits of a generic event's config that select this PMU on a hybrid; 0 elsewhere."""
         return self.type << 32 if self.core_type else 0
 
-    def rdpmc_trouble(self) -> Trouble:
-        if files.read_number(f"{self.path}/rdpmc") == 0:
-            return Trouble("the kernel forbids RDPMC", f"echo 1 | sudo tee {self.path}/rdpmc")
-        return Trouble("RDPMC may not read it: its page is not available, or does not allow it")
-
 
 def find_pmu(root: Path, name: str) -> Pmu | None:
     path = f"{root}/{PMU_DIRECTORY}/{name}"
@@ -168,7 +163,10 @@ def open_core_event(
     group = open_event(kernel or Kernel(), event, cpu, with_trial=with_trial, root=root)
     if by_rdpmc and not group.uses_rdpmc:
         group.close()
-        raise RefusedError(pmu.rdpmc_trouble())
+        switch, reason = f"{pmu.path}/rdpmc", "its page is not available, or does not allow it"
+        if files.read_number(switch) == 0:
+            raise RefusedError(Trouble("the kernel forbids RDPMC", f"echo 1 | sudo tee {switch}"))
+        raise RefusedError(Trouble(f"RDPMC may not read it: {reason}"))
     return group
 
 

@@ -95,12 +95,10 @@ class Resctrl(PolledFiles):
         self._group_sums: dict[tuple[str, int], GroupSum] = {}
         """By path of the group and L3: the group's traffic since it was first read."""
         self._record: dict[str, list[list[int | None]]] = {}
+        groups = [*self._control_groups(), *self._monitoring_groups([""])]
         if not self._domains:
             self._note_missing(root)
-        elif (
-            TRAFFIC_FILE in counters
-            and len([*self._control_groups()]) + len([*self._monitoring_groups([""])]) < 2
-        ):
+        elif TRAFFIC_FILE in counters and len(groups) < 2:
             self.missing.append(Missing(GROUPS_RECORD, ONE_GROUP_REASON))
 
     def read(self) -> Iterator[tuple[int, Values]]:
@@ -112,10 +110,8 @@ class Resctrl(PolledFiles):
             groups = list(self._control_groups())
             self._update_groups([*groups, *self._monitoring_groups(groups)])
             for number in self._domains:
-                yield (
-                    self._row_by_l3[number],
-                    [self._summed_value(groups, number, name) for name in self._file_names],
-                )
+                values = [self._summed_value(groups, number, name) for name in self._file_names]
+                yield self._row_by_l3[number], values
             self._totals = {}
 
     def take_record(self) -> dict[str, object]:

@@ -120,10 +120,6 @@ def cpu_readings(kind: CpuKind, device: Registers) -> Readings:
 # --- a core or a package --------------------------------------------------------------------------
 
 
-def core_readings(kind: CpuKind, device: Registers) -> Readings:  # noqa: ARG001
-    return [*residency_readings(kind.uarch, "core"), *_thermal_readings(kind, "core")]
-
-
 def package_readings(kind: CpuKind, device: Registers) -> Readings:
     uarch = kind.uarch
     readings = [
@@ -376,6 +372,9 @@ class RegisterSurvey:
         def clock_registers(kind: CpuKind, _: Registers) -> Readings:
             tsc_readings = [] if self.root == Path("/") else [tsc_reading()]
             return [*tsc_readings, *replacements(kind)]
+
+        def core_readings(kind: CpuKind, _: Registers) -> Readings:
+            return [*residency_readings(kind.uarch, "core"), *_thermal_readings(kind, "core")]
 
         return [
             self._part("cpu", clock_registers),

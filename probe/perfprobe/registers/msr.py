@@ -155,19 +155,6 @@ class Registers:
         return MsrError(f"{register_text} cannot be {text}", os.strerror(code), code=code)
 
 
-def _no_driver_error(root: Path, effect: str, code: int) -> MsrError:
-    """Returns the error if the msr driver is not loaded. It can be loaded if /lib/modules has it;
-    a sysroot has no modules even if the kernel can load some."""
-    modules = Path(f"/lib/modules/{identity.kernel_release()}")
-    can_load = root != Path("/") or any(modules.glob("kernel/arch/x86/kernel/ko*"))
-    if can_load or identity.virtualisation(root) is None:
-        cause = "no /dev/cpu/N/msr: the msr module is not loaded"
-        return MsrError(
-            cause, effect, MODULE_FIX if can_load else f"{MODULE_FIX}, on the host", code
-        )
-    return MsrError("no /dev/cpu/N/msr, and no msr module here to load", effect, code=code)
-
-
 def _open_trouble(root: Path, cpu: int, error: OSError) -> MsrError:
     code = error.errno or 0
     effect = "no register can be read"
@@ -178,7 +165,15 @@ def _open_trouble(root: Path, cpu: int, error: OSError) -> MsrError:
         ):
             cause = f"CPU {cpu} is offline or absent (no /dev/cpu/{cpu}/msr)"
             return MsrError(cause, effect, code=errno.ENODEV)
-        return _no_driver_error(root, effect, code)
+        # The module can be loaded if /lib/modules has it; a sysroot has no modules even if the
+        # kernel can load some.
+        modules = Path(f"/lib/modules/{identity.kernel_release()}")
+        can_load = root != Path("/") or any(modules.glob("kernel/arch/x86/kernel/ko*"))
+        if can_load or identity.virtualisation(root) is None:
+            cause = "no /dev/cpu/N/msr: the msr module is not loaded"
+            fix = MODULE_FIX if can_load else f"{MODULE_FIX}, on the host"
+            return MsrError(cause, effect, fix, code)
+        return MsrError("no /dev/cpu/N/msr, and no msr module here to load", effect, code=code)
     if code in {errno.EACCES, errno.EPERM}:
         if identity.is_in_user_namespace(root):
             cause = f"/dev/cpu/{cpu}/msr needs root outside this user namespace"

@@ -68,10 +68,6 @@ def check_hello(hello: Hello) -> None:
         raise WireError(f"hello: a sampling interval of {hello.sample_ns} ns")
     if not (0 <= hello.raw_ns < LATEST_NS and 0 <= hello.wall_ns < LATEST_NS):
         raise WireError(f"hello: a time of {hello.raw_ns} or {hello.wall_ns} ns")
-    _check_blocks(hello)
-
-
-def _check_blocks(hello: Hello) -> None:
     names = [block.name for block in hello.blocks]
     if len(set(names)) != len(names):
         raise WireError("hello: two blocks with one name")

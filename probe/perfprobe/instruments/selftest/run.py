@@ -23,9 +23,9 @@ from perfprobe.instruments.selftest.verdict import (
     Check,
     Outcome,
     Result,
-    better_outcome,
     conclude,
     judge,
+    rank,
 )
 from perfprobe.sources import Source
 from perfprobe.wire import Missing
@@ -54,8 +54,9 @@ class CheckResults:
             if self._stopped():
                 raise StopRequested
             for check, outcome in attempt():
-                key = check, outcome.cpu
-                best[key] = better_outcome(check, best.get(key), outcome)
+                # Disturbances make a good counter seem bad, but hardly ever a bad counter good.
+                earlier = best.get((check, outcome.cpu), outcome)
+                best[check, outcome.cpu] = min(earlier, outcome, key=partial(rank, check))
             judged = {check for check, _ in best}
             verdicts = {judge(check, outcome) for (check, _), outcome in best.items()}
             if (judged >= set(checks) and verdicts <= {"trusted"}) or time.monotonic() > self._end:

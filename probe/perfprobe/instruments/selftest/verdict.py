@@ -77,6 +77,11 @@ class Result:
     fix: str | None = None
 
 
+def rank(check: Check, outcome: Outcome) -> tuple[int, float]:
+    """Returns a key by which outcomes are compared; the best outcome has the lowest."""
+    return VERDICT_RANK[judge(check, outcome)], abs(outcome.error)
+
+
 def judge(check: Check, outcome: Outcome) -> Verdict:
     error, slack = abs(outcome.error), check.tolerance * outcome.scale
     if error <= check.tolerance:
@@ -84,16 +89,6 @@ def judge(check: Check, outcome: Outcome) -> Verdict:
     if -outcome.max_loss - slack <= outcome.measured - outcome.expected <= outcome.max_gain + slack:
         return "disturbed"
     return "close" if error <= CLOSE_FACTOR * check.tolerance else "unusable"
-
-
-def better_outcome(check: Check, first: Outcome | None, second: Outcome) -> Outcome:
-    """Returns the better of two tries of a check. Disturbances make a good counter seem bad, but
-    hardly ever a bad counter good."""
-    if first is None:
-        return second
-    return min(
-        first, second, key=lambda outcome: (VERDICT_RANK[judge(check, outcome)], abs(outcome.error))
-    )
 
 
 def conclude(check: Check, tries: Iterable[Outcome], cpus: Sequence[int], origin: str) -> Result:
@@ -104,7 +99,7 @@ def conclude(check: Check, tries: Iterable[Outcome], cpus: Sequence[int], origin
     disturbed_cpus = [cpu for cpu in cpus if cpu not in undisturbed]
     verdict, outcome = max(
         (undisturbed or by_cpu).values(),
-        key=lambda result: (VERDICT_RANK[result[0]], abs(result[1].error)),
+        key=lambda result: rank(check, result[1]),
         default=NO_OUTCOME,
     )
     alike = [cpu for cpu, result in by_cpu.items() if result[0] == verdict]
