@@ -62,7 +62,9 @@ class _ReplacedFile(io.FileIO):
     loses nothing. The first write also removes the access rights of others."""
 
     def __init__(self, path: Path, mode: str) -> None:
-        super().__init__(path, mode, opener=_open_unchanged)
+        super().__init__(
+            path, mode, opener=lambda _, flags: open_to_write(path, flags & ~os.O_TRUNC, MODE)
+        )
         self._path = path
         status = os.fstat(self.fileno())
         self._is_unchanged = stat.S_ISREG(status.st_mode)
@@ -78,10 +80,6 @@ class _ReplacedFile(io.FileIO):
                 os.fchmod(self.fileno(), MODE)
             os.ftruncate(self.fileno(), 0)
         return super().write(data)
-
-
-def _open_unchanged(path: str, flags: int) -> int:
-    return open_to_write(Path(path), flags & ~os.O_TRUNC, MODE)
 
 
 def replace(path: Path, data: bytes, mode: int = MODE) -> os.stat_result:
@@ -335,29 +333,26 @@ def findings_file() -> Path:
 
 
 def save_findings(answer: Mapping[str, Any]) -> None:
-    """Replaces the file by one that lists the counters that are wrong now. Raises OSError."""
+    """Replaces the file by one that lists the counters that are wrong now: those in `answer`, and
+    those found wrong earlier since boot that are not right in `answer`. Raises OSError."""
     import json
 
     if answer["boot_id"] is None:
         return
-    path, wrong_keys = findings_file(), [*answer["wrong"], *_wrong_counters(answer)]
-    make_directory(path.parent, parents=True)
-    header = {key: answer[key] for key in ("boot_id", "time")}
-    replace(path, json.dumps({"format": FINDINGS_FORMAT, **header, "wrong": wrong_keys}).encode())
-
-
-def _wrong_counters(answer: Mapping[str, Any]) -> list[str]:
-    """Returns the counters that are wrong now: those in `answer`, and those found wrong earlier
-    since boot that are not correct in `answer`. A disturbed test clears none."""
     is_right: dict[str, bool] = {}
+    """Whether counters are right, according to `answer`; False after a disturbed test."""
     for check in answer["checks"]:
         is_trustworthy = check["verdict"] in {"trusted", "close"} and not check["disturbed"]
         is_right[check["counter"]] = is_trustworthy and is_right.get(check["counter"], True)
     for row in answer.get("instruments", ()):
         for name in row["counters"]:
             is_right[name] = row["verdict"] == "works" and is_right.get(name, True)
-    found_before = _saved_wrong_counters(answer["boot_id"])
-    return [name for name in found_before if not is_right.get(name) and name not in answer["wrong"]]
+    saved_keys = _saved_wrong_counters(answer["boot_id"])
+    wrong_keys = [key for key in saved_keys if not is_right.get(key) and key not in answer["wrong"]]
+    wrong_keys = [*answer["wrong"], *wrong_keys]
+    path, header = findings_file(), {key: answer[key] for key in ("boot_id", "time")}
+    make_directory(path.parent, parents=True)
+    replace(path, json.dumps({"format": FINDINGS_FORMAT, **header, "wrong": wrong_keys}).encode())
 
 
 @functools.cache

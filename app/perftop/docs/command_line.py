@@ -66,17 +66,12 @@ def names_in_table(topic: str, heading: str) -> tuple[str, ...]:
     return tuple(code_names)
 
 
+def _sources_and_scenarios() -> list[str]:
+    return ["auto", "perf", "msr", "os", *map("sim:{}".format, names_in_table("sim", "scenario"))]
+
+
 _FIXED_VALUES: dict[str, tuple[ValueKind, Callable[[], Sequence[str]]]] = {
-    "--source": (
-        "words",
-        lambda: [
-            "auto",
-            "perf",
-            "msr",
-            "os",
-            *map("sim:{}".format, names_in_table("sim", "scenario")),
-        ],
-    ),
+    "--source": ("words", _sources_and_scenarios),
     "--smt-method": (
         "words",
         lambda: [n for n in names_in_table("sources", "method") if n != "single"],

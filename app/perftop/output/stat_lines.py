@@ -110,6 +110,14 @@ def interval_line(session: Session, interval: Interval) -> Line:
         multipliers[key] = {"factor": factor, "state": calibration.state}
         if (old_factor := session.previous_factor(key)) is not None:
             multipliers[key]["before"] = old_factor
+    l3_counters = map(session.counters.columns.get, L3_COUNTERS.values())
+    cache_cpus = {cpu for column in l3_counters if column for cpu in column.counter.cpus or ()}
+    cache_rows = [session.position[cpu] for cpu in sorted(cache_cpus) if cpu in session.position]
+    caches: list[Line] = [
+        {"l3": session.topology[row].l3}
+        | {name: json_number(float(rates[row])) for name, rates in interval.caches.items()}
+        for row in cache_rows
+    ]
     line: Line = {
         "type": "interval",
         "seq": interval.seq,
@@ -121,7 +129,7 @@ def interval_line(session: Session, interval: Interval) -> Line:
             _package_line(session, interval, package)
             for package in range(len(session.hello.packages))
         ],
-        **_cache_lines(session, interval),
+        **({"l3": caches} if caches else {}),
         "cpus": [_cpu_line(session, interval, row, shares.get(row)) for row in session.selected],
         "cores": [_core_line(session, interval, core) for core in session.selected_cores()],
         "multipliers": multipliers,
@@ -155,18 +163,6 @@ def _package_line(session: Session, interval: Interval, index: int) -> Line:
         values = interval.packages.get(name, ())
         line[name] = json_number(float(values[index])) if index < len(values) else None
     return line
-
-
-def _cache_lines(session: Session, interval: Interval) -> Line:
-    """Returns a row for each L3 cache for which the stream has counters."""
-    columns = [session.counters.columns.get(key) for key in L3_COUNTERS.values()]
-    cpus = sorted({cpu for column in columns if column for cpu in column.counter.cpus or ()})
-    rows = [session.position[cpu] for cpu in cpus if cpu in session.position]
-    lines: list[Line] = [{"l3": session.topology[row].l3} for row in rows]
-    for line, row in zip(lines, rows, strict=True):
-        for name, rates in interval.caches.items():
-            line[name] = json_number(float(rates[row]))
-    return {"l3": lines} if lines else {}
 
 
 def _cpu_line(session: Session, interval: Interval, row: int, counted: float | None) -> Line:

@@ -242,33 +242,24 @@ def final_sentences(answer: Answer, examined: ExaminedMachine) -> list[str]:
     summary = f"You have {', '.join(usable) or 'little'}"
     if missing_numbers:
         summary += f"; missing: {', '.join(missing_numbers)}"
-    writable = COUNTERS in missing_sources and checks.get("MSRs", {}).get("state") == "usable"
-    step, command = _next_step([checks[source] for source in missing_sources], examined, writable)
-    return [f"{summary}.", f"{step}.", f"Type: {command}"]
-
-
-def _next_step(
-    missing_sources: list[Answer], examined: ExaminedMachine, writable: bool
-) -> tuple[str, str]:
-    """Returns the step that adds most of the missing numbers, and its command. `writable`: whether
-    MSRs can be written."""
-    command = examined.command("why")
+    can_program = COUNTERS in missing_sources and checks.get("MSRs", {}).get("state") == "usable"
+    # The next step is the one that adds most of the missing numbers.
+    fixes = {source: fix for source in missing_sources if (fix := checks[source]["fix"])}
+    sudo_source = next((source for source, fix in fixes.items() if fix.startswith(SUDO)), None)
+    rights = [PROVIDED_NUMBERS[source] for source, fix in fixes.items() if ROOT_COMMAND in fix]
+    step, command = "Nothing more is available here", examined.command("why")
     if not missing_sources:
-        return "See what costs the most time", command
-    fixes = [(check, check["fix"]) for check in missing_sources if check["fix"]]
-    rights = [PROVIDED_NUMBERS[check["what"]] for check, fix in fixes if ROOT_COMMAND in fix]
-    if rights:
+        step = "See what costs the most time"
+    elif rights:
         step = f"With root privileges, the probe also reads {', '.join(rights)}"
-        return step, examined.root_screen_command()
-    for check, fix in fixes:
-        if fix.startswith(SUDO):
-            root_command = examined.root_screen_command(fix.removeprefix(SUDO))
-            return f"This gives you {PROVIDED_NUMBERS[check['what']]}", root_command
-    if writable and not any(check["what"] == COUNTERS for check, _ in fixes):
-        number_list = PROVIDED_NUMBERS[COUNTERS]
-        step = f"--source msr gives you {number_list}: it programs registers and restores them"
-        return step, examined.command("--source", "msr")
-    if fixes:
-        check, fix = fixes[0]
-        return f"For {PROVIDED_NUMBERS[check['what']]}: {fix}", command
-    return "Nothing more is available here", command
+        command = examined.root_screen_command()
+    elif sudo_source is not None:
+        step = f"This gives you {PROVIDED_NUMBERS[sudo_source]}"
+        command = examined.root_screen_command(fixes[sudo_source].removeprefix(SUDO))
+    elif can_program and COUNTERS not in fixes:
+        step = f"--source msr gives you {PROVIDED_NUMBERS[COUNTERS]}: it programs registers and"
+        step, command = f"{step} restores them", examined.command("--source", "msr")
+    elif fixes:
+        source, fix = next(iter(fixes.items()))
+        step = f"For {PROVIDED_NUMBERS[source]}: {fix}"
+    return [f"{summary}.", f"{step}.", f"Type: {command}"]

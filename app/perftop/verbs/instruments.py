@@ -189,7 +189,12 @@ def add_wake(subparsers: Any) -> None:
 
 def wake_lines(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
     width, rows = max(width, machine.MIN_WIDTH), answer["rows"]
-    lines = [*wrap_indented(wake_sentence(answer), width, 0), ""]
+    # the median cost of a wake-up if idle states are not limited
+    by_kind = {row["kind"]: row["median_us"] for row in rows if row["deepest"] is None}
+    parts = [f"{cost:.0f} µs by {'a timer' if kind == 'timer' else kind}"
+             for kind, cost in by_kind.items()]  # fmt: skip
+    sentence = f"A wake-up of CPU {answer['cpu']} takes {' and '.join(parts)} (median)."
+    lines = [*wrap_indented(sentence, width, 0), ""]
     head = "".join(f"{name:>7}" for name in ("median", "95 %", "99 %", "most"))
     lines.append(f"{'woken by':<12}{'deepest state':<14}{head}  in µs")
     for row in rows:
@@ -210,14 +215,6 @@ def wake_lines(answer: Answer, width: int = 100, *, unicode: bool = True) -> lis
     source_text = f"measured on CPU {answer['cpu']} in {answer['elapsed_s']:.1f} s"
     basis = " · ".join([*describe_machine(answer), source_text])
     return [*lines, "", *wrap_indented(basis, width, 0)]
-
-
-def wake_sentence(answer: Answer) -> str:
-    """Returns a sentence with the median cost of a wake-up, if idle states are not limited."""
-    costs = {row["kind"]: row["median_us"] for row in answer["rows"] if row["deepest"] is None}
-    parts = [f"{cost:.0f} µs by {'a timer' if kind == 'timer' else kind}"
-             for kind, cost in costs.items()]  # fmt: skip
-    return f"A wake-up of CPU {answer['cpu']} takes {' and '.join(parts)} (median)."
 
 
 def _wake_note_lines(answer: Answer) -> Iterator[str]:

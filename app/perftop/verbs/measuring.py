@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
 
@@ -55,16 +54,8 @@ class MeasuredConsumer(Consumer):
         then handled in batches."""
         super().__init__(interval_ns, duration_ns=duration_ns, count=count)
         self.job, self.each_sample = job, job is not None
-        self._measurement: Measurement | None = None
-        if job is not None or self.summarises:
-            self._measurement = Measurement(job, start, read_pause_s)
-            self.command_window = self._measurement.command_window
-
-    @property
-    def measurement(self) -> Measurement:
-        """The measurement of the run, if it is one of a command or is summarised."""
-        assert self._measurement is not None
-        return self._measurement
+        self.measurement = Measurement(job, start, read_pause_s)
+        self.command_window = self.measurement.command_window
 
     @property
     def has_run(self) -> bool:
@@ -74,15 +65,15 @@ class MeasuredConsumer(Consumer):
         return self.has_started and was_run
 
     def on_hello(self, hello: wire.Hello) -> Session:
-        if self._measurement is not None:
-            self._measurement.begin(hello)
+        self.measurement.begin(hello)
         return Session(hello, summarises=self.summarises)
 
     def accepts(self, message: wire.Message) -> bool:
-        return self._measurement is None or self._measurement.admit(message)
+        is_needed = self.summarises or self.job is not None
+        return not is_needed or self.measurement.admit(message)
 
     def on_message(self, message: wire.Message) -> bool:
-        if self.command_window is None:
+        if self.job is None:
             return False
         return isinstance(message, wire.Frame) and self.measurement.follow(self.session, message)
 
@@ -109,7 +100,14 @@ class Stat(MeasuredConsumer):
         """Whether intervals are printed; otherwise only the summary is."""
         self._metrics = args.metrics
         self._fields = chosen_fields(self._metrics)
-        self._columns = None if self._metrics is None else _column_keys(self._metrics)
+        self._columns: list[str] | None = None
+        """Keys of the columns of tables; None: the default ones."""
+        if self._metrics is not None:
+            keys = [field.key for field in self._fields]
+            for key in keys:
+                if not stat_lines.is_known_number(key):
+                    raise Failed(f"--metrics: {key!r} is only in --json, not in tables", USAGE)
+            self._columns = keys + [name for name in self._metrics if is_event_key(name)]
 
     def on_hello(self, hello: wire.Hello) -> Session:
         session = super().on_hello(options.labelled_hello(self._args, hello))
@@ -185,14 +183,6 @@ class Stat(MeasuredConsumer):
     def _print(self, lines: list[str]) -> None:
         unicode = self._args.json or self.out not in {sys.stdout, sys.stderr} or supports_unicode()
         write_text(self.out, "".join(f"{terminal_text(s, unicode=unicode)}\n" for s in lines))
-
-
-def _column_keys(metrics: Sequence[str]) -> list[str]:
-    keys = [field.key for field in chosen_fields(metrics)]
-    for key in keys:
-        if not stat_lines.is_known_number(key):
-            raise Failed(f"--metrics: {key!r} is only in --json, not in tables", USAGE)
-    return keys + [name for name in metrics if is_event_key(name)]
 
 
 class Why(MeasuredConsumer):

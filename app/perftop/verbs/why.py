@@ -88,21 +88,18 @@ def _run_on_file(args: argparse.Namespace) -> int:
                 with read_with_progress(source, path) as messages:
                     work.process(messages)
         except Failed as failed:
-            raise Failed(f"{failed}{_argument_hint(path)}", failed.status) from None
+            hint, program = "", str(path)
+            if path.exists() and not path.is_absolute():
+                program = f"./{path}"
+            if shutil.which(program):
+                hint = f"; to measure a command: perftop why -- {program}"
+            elif not path.exists():
+                with contextlib.suppress(argparse.ArgumentTypeError):
+                    options.parse_duration_ns(str(path))
+                    hint = f"; length of a measurement: --duration {path}"
+            raise Failed(f"{failed}{hint}", failed.status) from None
         work.on_end()
     return report_damage(path, source) or work.status
-
-
-def _argument_hint(path: Path) -> str:
-    """Returns a hint if an argument, which is not a recording, is the name of a program or a
-    duration; else ''."""
-    program = f"./{path}" if path.exists() and not path.is_absolute() else str(path)
-    if shutil.which(program):
-        return f"; to measure a command: perftop why -- {program}"
-    with contextlib.suppress(argparse.ArgumentTypeError):
-        options.parse_duration_ns("" if path.exists() else str(path))
-        return f"; length of a measurement: --duration {path}"
-    return ""
 
 
 # --- `perftop summary`

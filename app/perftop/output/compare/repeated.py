@@ -212,7 +212,10 @@ def lines(runs: CommandRuns, argv: Sequence[str]) -> list[str]:
         return table_line(columns, [name, status, *cells])
 
     if not runs.runs:
-        return [_failure_sentence(runs, argv)]
+        statuses = ", ".join(map(str, dict.fromkeys(run.status for run in runs.failed_runs)))
+        count = "its only run" if len(runs.all_runs) == 1 else f"all {len(runs.all_runs)} runs"
+        failed = f"{_command_name(runs, argv)} failed in {count} (exit status {statuses})"
+        return [f"{failed}: no run counts."]
     text_lines = [_answer_line(runs, argv), ""]
     if times := [run.numbers[TIME_KEY] for run in runs.warmups]:
         times_text = ", ".join(_time_text(time, times[0]) for time in times)
@@ -248,13 +251,6 @@ def _answer_line(runs: CommandRuns, argv: Sequence[str]) -> str:
 def _command_name(runs: CommandRuns, argv: Sequence[str]) -> str:
     side = runs.all_runs[0].side
     return f"{side}: {safe_text(argv[0], MAX_NAME)}" if side else safe_text(argv[0], MAX_NAME)
-
-
-def _failure_sentence(runs: CommandRuns, argv: Sequence[str]) -> str:
-    """Returns a sentence on a command that never succeeded."""
-    statuses = ", ".join(map(str, dict.fromkeys(run.status for run in runs.failed_runs)))
-    count = "its only run" if len(runs.all_runs) == 1 else f"all {len(runs.all_runs)} runs"
-    return f"{_command_name(runs, argv)} failed in {count} (exit status {statuses}): no run counts."
 
 
 def _time_text(value_s: float, like_s: float) -> str:

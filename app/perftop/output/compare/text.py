@@ -73,7 +73,9 @@ def lines(
     text_lines += ["", *styled_lines(_machines(compared[0], names))]
     for phase in compared:
         change, runs = ("B - A ± 95 %", "⠛ A ⣤ B") if unicode else ("B - A +- 95 %", "' A . B")
-        titles = [_runs_heading(phase), "A", "B", change, runs, _scale_heading(scale), "verdict"]
+        half, end = SCALE_CELLS // 2, f"{100 * scale:.0f} %"
+        scale_heading = f"{f'-{end}':<{half}}0{f'+{end}':>{half}}"
+        titles = [_runs_heading(phase), "A", "B", change, runs, scale_heading, "verdict"]
         text_lines += ["", draw_line(join_columns(COLUMNS, [(title, "dim") for title in titles]))]
         text_lines += [draw_line(_row(phase, row, scale, unicode=unicode)) for row in phase.rows]
     rows = [row for phase in compared for row in phase.rows]
@@ -232,11 +234,6 @@ def _scale_max(compared: Sequence[Comparison]) -> float:
     last = SMALL_SHARE_ENDS[-1]
     longest = max((size for size in sizes if size <= last), default=last)
     return next(scale for scale in SMALL_SHARE_ENDS if scale >= longest)
-
-
-def _scale_heading(scale: float) -> str:
-    half_cells = SCALE_CELLS // 2
-    return f"{f'-{100 * scale:.0f} %':<{half_cells}}0{f'+{100 * scale:.0f} %':>{half_cells}}"
 
 
 def _draw_interval(row: Row, scale: float) -> str:

@@ -324,10 +324,20 @@ class Page:
     def _states(self) -> Family:
         core_time = self._core_time
         if self._cores[0] is not core_time.cores:
-            cores = self._session.selected_cores()
+            session, cores = self._session, self._session.selected_cores()
             place_labels: Sequence[str] = [*self._known_packages, ""]
             if self._detail != "package":
-                place_labels = self._core_labels(cores)
+                # Cores whose kernel number is equal or unknown are named after their first CPU.
+                first_cpus = [core_time.cores.lists[core][0] for core in cores]
+                rows = [session.topology[session.position[cpu]] for cpu in first_cpus]
+                same_cores = Counter((row.package, row.core) for row in rows)
+                names = [
+                    row.core if row.core is not None and same_cores[row.package, row.core] == 1
+                    else f"cpu{row.cpu}" for row in rows
+                ]  # fmt: skip
+                of_packages = (self._packages[core_time.cores.package[core]] for core in cores)
+                pairs = zip(of_packages, names, strict=True)
+                place_labels = [labels(**package, core=name) for package, name in pairs]
             self._cores = core_time.cores, cores, place_labels
         _, cores, place_labels = self._cores
         if not core_time.seconds[cores].any():
@@ -341,22 +351,6 @@ class Page:
                 by_package[package] = seconds[packages == package].sum(axis=0) + unlisted_s
             seconds = by_package
         return grid_family(SMT, place_labels, seconds.T, "state", CORE_STATES)
-
-    def _core_labels(self, cores_shown: Sequence[int]) -> list[str]:
-        """Returns the labels of cores. Cores whose kernel number is equal or unknown are named
-        after their first CPU."""
-        session, cores = self._session, self._core_time.cores
-        rows = [session.topology[session.position[cores.lists[core][0]]] for core in cores_shown]
-        same_cores = Counter((row.package, row.core) for row in rows)
-        names = [
-            row.core if row.core is not None and same_cores[row.package, row.core] == 1
-            else f"cpu{row.cpu}" for row in rows
-        ]  # fmt: skip
-        packages = [self._packages[cores.package[core]] for core in cores_shown]
-        return [
-            labels(**package_labels, core=name)
-            for package_labels, name in zip(packages, names, strict=True)
-        ]
 
     def _episode_families(self) -> Iterator[Family]:
         sums, packages, session = self._episodes, self._packages, self._session
