@@ -28,7 +28,6 @@ from perftop.model.numbers import (
     Number,
 )
 from perftop.model.smt import STATES
-from perftop.model.tasks import ThreadActivity
 from perftop.output.evidence import evidence_json
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -136,23 +135,19 @@ def interval_line(session: Session, interval: Interval) -> Line:
         "lost": session.dropped_frames,
         "late": session.late_samples,
     }
-    if interval.watched is not None:
-        line["watched"] = _watched_line(session, interval.watched)
+    if (activity := interval.watched) is not None:  # from the records of the job's threads
+        job = session.neighbours.watched_job
+        watched: Line = {
+            "job": job.name, "threads": len(job.threads) + job.unlisted_threads,
+            "cpus": sorted(job.cpus()), "run_s": json_number(activity.run_s),
+            "wait_s": json_number(activity.wait_s), "preemptions": activity.involuntary,
+            "sleeps": activity.voluntary,
+        }  # fmt: skip
+        reason = {} if isfinite(activity.wait_s) else {"why": {"wait_s": NO_WAITS_REASON}}
+        line["watched"] = watched | reason
     missing_names = [name for name, value in interval.machine.items() if not isfinite(value)]
     reasons = dict.fromkeys(missing_names, UNREAD_REASON)
     return line | {"why": reasons} if reasons else line
-
-
-def _watched_line(session: Session, activity: ThreadActivity) -> Line:
-    """Returns the watched job's activity in this interval, from the records of its threads."""
-    watched_job = session.neighbours.watched_job
-    line: Line = {
-        "job": watched_job.name, "threads": len(watched_job.threads) + watched_job.unlisted_threads,
-        "cpus": sorted(watched_job.cpus()), "run_s": json_number(activity.run_s),
-        "wait_s": json_number(activity.wait_s), "preemptions": activity.involuntary,
-        "sleeps": activity.voluntary,
-    }  # fmt: skip
-    return line if isfinite(activity.wait_s) else line | {"why": {"wait_s": NO_WAITS_REASON}}
 
 
 def _package_line(session: Session, interval: Interval, index: int) -> Line:

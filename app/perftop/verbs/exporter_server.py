@@ -59,12 +59,10 @@ class Exporter(Consumer):
         self._sampled_s = self._written_s = -FILE_PERIOD_S
         """Times of the newest sample and of the newest text file, in s of the event loop's
         clock."""
-        self._serves = False
         self._file_status: os.stat_result | None = None
 
     async def consume(self, stream: Stream) -> None:
-
-        loop = asyncio.get_running_loop()
+        loop, sockets_left = asyncio.get_running_loop(), [*self._sockets]
         async with contextlib.AsyncExitStack() as servers:
             async for messages in stream:
                 if isinstance(messages[0], wire.Hello):  # a hello is always the first of its batch
@@ -74,7 +72,8 @@ class Exporter(Consumer):
                     self._process_waiting()
                 if self._has_sample and any(isinstance(m, wire.Frame) for m in messages):
                     self._sampled_s = loop.time()
-                    await self._start_serving(servers)
+                    while sockets_left:
+                        await self._serve(sockets_left.pop(0), servers)
                     self._write_file(loop.time())
 
     def _process_waiting(self) -> None:
@@ -110,20 +109,16 @@ class Exporter(Consumer):
         self._process_waiting()
         return self._page.text(openmetrics=openmetrics)
 
-    async def _start_serving(self, servers: contextlib.AsyncExitStack) -> None:
-        """Starts to accept connections; does nothing on later calls."""
-        if self._serves:
-            return
-        self._serves, loop = True, asyncio.get_running_loop()
-        for listener in self._sockets:
-            unix = isinstance(listener.getsockname(), str)
-            serve = loop.create_unix_server if unix else loop.create_server
-            server = await serve(self._server.new_connection, sock=listener)
-            await servers.enter_async_context(server)
-            warning = "; anyone who can reach it can read it" if is_public(listener) else ""
-            print_error(f"{listener_address(listener)}: {self._page.series} series{warning}")
-            if not unix and sys.stderr.isatty():
-                print(scrape_snippet(listener), end="", file=sys.stderr, flush=True)
+    async def _serve(self, listener: socket.socket, servers: contextlib.AsyncExitStack) -> None:
+        """Starts to accept connections of a socket."""
+        loop, unix = asyncio.get_running_loop(), isinstance(listener.getsockname(), str)
+        serve = loop.create_unix_server if unix else loop.create_server
+        server = await serve(self._server.new_connection, sock=listener)
+        await servers.enter_async_context(server)
+        warning = "; anyone who can reach it can read it" if is_public(listener) else ""
+        print_error(f"{listener_address(listener)}: {self._page.series} series{warning}")
+        if not unix and sys.stderr.isatty():
+            print(scrape_snippet(listener), end="", file=sys.stderr, flush=True)
 
     def _write_file(self, now_s: float) -> None:
         if self._file is not None and now_s - self._written_s >= FILE_PERIOD_S:

@@ -149,7 +149,28 @@ aligned over all rows of one depth."""
 def topology_lines(answer: Answer, _: int = 100, *, unicode: bool = True) -> list[str]:  # noqa: ARG001
     cpus: list[Mapping[str, Any]] = answer["cpus"]
     cores = _cores_of_cpus(cpus)
-    summary = " · ".join(_summary_parts(cpus, cores))
+    packages = {core.package for core in cores} - {None}
+    dies = {(core.package, core.die) for core in cores if core.die is not None}
+    caches = {core.l3 for core in cores} - {None}
+    nodes = {core.node for core in cores} - {None}
+    types = [core.type or "other" for core in cores]
+    threads = sorted({len(core.cpus) for core in cores})
+    parts = [count_noun(len(packages), "package")] if packages else []
+    if len(dies) > max(1, len(packages)):
+        parts.append(count_noun(len(dies), "die"))
+    kinds = [f"{types.count(kind)} {kind}" for kind in sorted(set(types), key=CORE_TYPES.find)]
+    has_types = any(core.type for core in cores)
+    parts.append(count_noun(len(cores), "core") + (f" ({' + '.join(kinds)})" if has_types else ""))
+    parts.append(count_noun(len(cpus), "CPU"))
+    if len(threads) == 1:
+        parts.append(count_noun(threads[0], "thread") + " per core")
+    elif threads:
+        parts.append(f"{threads[0]}-{threads[-1]} threads per core")
+    if len(caches) > max(1, len(packages)):
+        parts.append(count_noun(len(caches), "L3 cache"))
+    if nodes:
+        parts.append(count_noun(len(nodes), "NUMA node"))
+    summary = " · ".join(parts)
     if offline_cpus := [int(row["cpu"]) for row in cpus if not row.get("online")]:
         summary += f"; offline: {_number_list(offline_cpus)}"
     rows = [*_package_rows(cores)]
@@ -191,31 +212,6 @@ def _cores_of_cpus(cpus: Sequence[Mapping[str, Any]]) -> list[_Core]:
         _Core([int(row["cpu"]) for row in rows], **{key: rows[0].get(key) for key in keys})
         for rows in groups.values()
     ]
-
-
-def _summary_parts(cpus: Sequence[Mapping[str, Any]], cores: list[_Core]) -> list[str]:
-    packages = {core.package for core in cores} - {None}
-    dies = {(core.package, core.die) for core in cores if core.die is not None}
-    caches = {core.l3 for core in cores} - {None}
-    nodes = {core.node for core in cores} - {None}
-    types = [core.type or "other" for core in cores]
-    threads = sorted({len(core.cpus) for core in cores})
-    parts = [count_noun(len(packages), "package")] if packages else []
-    if len(dies) > max(1, len(packages)):
-        parts.append(count_noun(len(dies), "die"))
-    kinds = [f"{types.count(kind)} {kind}" for kind in sorted(set(types), key=CORE_TYPES.find)]
-    has_types = any(core.type for core in cores)
-    parts.append(count_noun(len(cores), "core") + (f" ({' + '.join(kinds)})" if has_types else ""))
-    parts.append(count_noun(len(cpus), "CPU"))
-    if len(threads) == 1:
-        parts.append(count_noun(threads[0], "thread") + " per core")
-    elif threads:
-        parts.append(f"{threads[0]}-{threads[-1]} threads per core")
-    if len(caches) > max(1, len(packages)):
-        parts.append(count_noun(len(caches), "L3 cache"))
-    if nodes:
-        parts.append(count_noun(len(nodes), "NUMA node"))
-    return parts
 
 
 # --- topology: rows

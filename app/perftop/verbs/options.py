@@ -26,7 +26,6 @@ from perftop.process.signals import ExitSignals
 
 if TYPE_CHECKING:
     from perfprobe import wire
-    from perftop.process.command_window import CommandStart
     from perftop.process.job import Job
 
 STAT_INTERVAL_NS = 1_000_000_000
@@ -332,14 +331,6 @@ def fork_job(args: argparse.Namespace) -> contextlib.AbstractContextManager[Job 
     from perftop.process.job import Job
 
     return Job(args.command, stdout_to_stderr=str(getattr(args, "output", "")) == "-")
-
-
-def shared_start(job: Job | None, machines: int) -> CommandStart | None:
-    """Returns the start that all machines share if one command is measured on them."""
-    with fast_imports():
-        from perftop.process.command_window import CommandStart
-
-    return None if job is None else CommandStart(job, machines)
 
 
 def labelled_hello(args: argparse.Namespace, hello: wire.Hello) -> wire.Hello:

@@ -246,8 +246,18 @@ def fact_rows(answer: Answer, ramp: Ramp, width: int) -> list[str]:
         ("first", first if is_counted(answer) else f"{first}, including cold caches"),
         ("90 %", f"{_range_text(ramp.t90_s)}; 99 % {_range_text(ramp.t99_s)}"),
         ("steady", steady_text),
-        *_level_rows(answer, ramp),
     ]
+    if ramp.scalar_hz is not None and ramp.steady_hz is not None and ramp.error_hz is not None:
+        # the clock of wide code compared with scalar code, and the cost of switching
+        isa, difference_hz = answer["isa"], abs(ramp.steady_hz - ramp.scalar_hz)
+        is_same = difference_hz <= max(ramp.error_hz, MAX_SAME_DIFFERENCE * ramp.scalar_hz)
+        change = "no different" if is_same else _percent_text(ramp.steady_hz / ramp.scalar_hz - 1)
+        scalar = f"scalar code runs at {ramp.scalar_hz / 1e9:.3f} {unit_name(answer)}"
+        rows.append(("level", f"{scalar}: {isa} {change}"))
+        if len(ramp.switch_s) == 2:
+            back, lost = (brief_duration(seconds) for seconds in ramp.switch_s)
+            cost = f"{lost} lost from scalar to {isa}, {back} back, in the first ms each"
+            rows.append(("switch", cost))
     if len(ramp.used) > 1:
         halts = [
             f"{brief_duration(h.length_s)} at {brief_duration(h.at_s)} ({h.runs} runs)"
@@ -298,24 +308,6 @@ def _source_rows(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
 
 def _percent_text(share: float) -> str:
     return f"{100 * share:+.1f} %".replace("-", "−")
-
-
-def _level_rows(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
-    """Returns rows: the clock of wide code compared with scalar code, and the cost of switching."""
-    if ramp.scalar_hz is None or ramp.steady_hz is None or ramp.error_hz is None:
-        return []
-    isa = answer["isa"]
-    difference_hz = abs(ramp.steady_hz - ramp.scalar_hz)
-    is_same = difference_hz <= max(ramp.error_hz, MAX_SAME_DIFFERENCE * ramp.scalar_hz)
-    relative = ramp.steady_hz / ramp.scalar_hz - 1
-    difference_text = "no different" if is_same else _percent_text(relative)
-    scalar = f"scalar code runs at {ramp.scalar_hz / 1e9:.3f} {unit_name(answer)}"
-    rows = [("level", f"{scalar}: {isa} {difference_text}")]
-    if len(ramp.switch_s) == 2:
-        to_scalar, to_wide = (brief_duration(seconds) for seconds in ramp.switch_s)
-        cost = f"{to_wide} lost from scalar to {isa}, {to_scalar} back, in the first ms each"
-        rows.append(("switch", cost))
-    return rows
 
 
 _GAP_KINDS = (

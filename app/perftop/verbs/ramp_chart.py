@@ -29,22 +29,6 @@ _COLOURS = {"clock": "32", "dim": "2", "faint": "2", "warn": "33"}
 """SGR codes by style, in colours of the terminal's palette; other styles have none."""
 
 
-def column_clocks(phases: Sequence[PhaseTrace], width: int) -> tuple[Floats, Floats]:
-    """Returns for each column the time in s at its left edge, and the clock: the median of the
-    chunks that begin in the column, else that of the chunk that covers it."""
-    start = np.concatenate([part.start_s for part in phases])
-    end = np.concatenate([part.end_s for part in phases])
-    hz = np.concatenate([part.smooth for part in phases])
-    edges = np.geomspace(max(end[0] / 2, 1e-7), end[-1], width + 1)
-    first, last = np.searchsorted(start, edges[:-1]), np.searchsorted(start, edges[1:])
-    covering_chunk = np.clip(last - 1, 0, len(hz) - 1)
-    values = [
-        np.median(hz[a:b]) if b > a else hz[c]
-        for a, b, c in zip(first.tolist(), last.tolist(), covering_chunk.tolist(), strict=True)
-    ]
-    return edges[:-1], np.array(values)
-
-
 def chart_lines(
     ramp: Ramp, climb: Climb, phases: Sequence[PhaseTrace], width: int, height: int,
     *, unicode: bool, colour: bool,
@@ -62,7 +46,18 @@ def chart_lines(
     room = width - LABEL_WIDTH
     if not sum(len(part.hz) for part in phases) or room < MIN_CHART_WIDTH:
         return []
-    edges, hz = column_clocks(phases, room)
+    start, end, smooth = (
+        np.concatenate([getattr(part, name) for part in phases])
+        for name in ("start_s", "end_s", "smooth")
+    )
+    edges = np.geomspace(max(end[0] / 2, 1e-7), end[-1], room + 1)
+    """Times in s at the edges of the columns."""
+    first, last = np.searchsorted(start, edges[:-1]), np.searchsorted(start, edges[1:])
+    covering_chunk = np.clip(last - 1, 0, len(smooth) - 1)
+    chunks = zip(first.tolist(), last.tolist(), covering_chunk.tolist(), strict=True)
+    # the median of the chunks that begin in the column, else the chunk that covers it
+    hz = np.array([np.median(smooth[a:b]) if b > a else smooth[c] for a, b, c in chunks])
+    edges = edges[:-1]
     steady_hz = ramp.steady_hz if ramp.steady_hz is not None else math.nan
     low, high = axis_span(np.append(hz, steady_hz))
     graph = clock_graph(hz, steady_hz, low, high, height, ascii_=not unicode)

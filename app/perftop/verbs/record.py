@@ -11,7 +11,6 @@ from typing import Any
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import did_you_mean
 from perftop.verbs import options
-from perftop.verbs.options import fast_imports
 
 BATCH_NS = 500_000_000
 """Time in ns between two writes of the probe, and so the most that is missing at the end of a
@@ -85,7 +84,8 @@ def run(args: argparse.Namespace) -> int:
     _, sample_ns = options.interval_and_sample(args)
     with options.fork_job(args) as job:
         commands = options.stream_commands(args, sample_ns, BATCH_NS, job)
-        with fast_imports():
+        with options.fast_imports():
+            from perftop.process.command_window import CommandStart
             from perftop.process.signals import run_loop
             from perftop.recording import ring, writer
             from perftop.verbs import headless, running
@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
                 ring.check_path(path)
             else:
                 writer.check_path(path, force=args.force)
-        start = options.shared_start(job, len(commands))
+        start = None if job is None else CommandStart(job, len(commands))
         records = [
             StreamRecorder(args, path, job, start, name)
             for (name, _), path in zip(commands, paths, strict=True)

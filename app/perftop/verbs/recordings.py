@@ -19,7 +19,6 @@ from perftop.base.errors import DAMAGED, USAGE, Failed, failure_to, print_error
 from perftop.base.text import duration, supports_colour, supports_unicode
 from perftop.session.follow import Follower
 from perftop.verbs import options
-from perftop.verbs.options import fast_imports
 
 if TYPE_CHECKING:
     from perfprobe import wire
@@ -88,7 +87,7 @@ def add_diff(subparsers: Any) -> None:
 
 
 def run_diff(args: argparse.Namespace) -> int:
-    with fast_imports():
+    with options.fast_imports():
         from perftop.model.numbers import is_event_key
         from perftop.output import stat_lines
         from perftop.output.compare import text
@@ -281,7 +280,7 @@ def add_export(subparsers: Any) -> None:
 
 
 def run_export(args: argparse.Namespace) -> int:
-    with fast_imports():
+    with options.fast_imports():
         from perftop.base import files
         from perftop.output.export.fields import chosen_fields, with_events
         from perftop.recording.file import STDIN, UNCHECKED_NOTICE, open_source, report_damage

@@ -16,7 +16,6 @@ from perfprobe import stream_options
 from perftop.base import END_SIGNALS
 from perftop.base.errors import USAGE, Failed, print_error
 from perftop.verbs import options
-from perftop.verbs.options import fast_imports
 
 if TYPE_CHECKING:
     import socket
@@ -211,7 +210,7 @@ def run_exporter(args: argparse.Namespace) -> int:
             f"--textfile {path}: node_exporter reads only *.prom; try {path.with_suffix('.prom')}"
         )
         raise Failed(text, USAGE)
-    with fast_imports():
+    with options.fast_imports():
         from perftop.verbs.exporter_server import Exporter, listening_sockets
         from perftop.verbs.running import run_consumer
     with contextlib.ExitStack() as stack:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from perftop.base.errors import USAGE, Failed, print_error
 from perftop.base.text import supports_colour, supports_unicode, terminal_text, with_style
 from perftop.verbs import options
-from perftop.verbs.options import fast_imports
 
 if TYPE_CHECKING:
     from perftop.output.compare.repeated import RepeatedRun
@@ -63,13 +62,14 @@ def run(args: argparse.Namespace) -> int:
 
         batch_ns = launch.longest_batch_ns(sample_ns, interval_ns, args.duration)
         commands = options.stream_commands(args, sample_ns, batch_ns, job)
-        start = options.shared_start(job, len(commands))
-        with fast_imports():
+        with options.fast_imports():
+            from perftop.process.command_window import CommandStart
             from perftop.process.signals import run_loop
             from perftop.verbs.headless import open_output
             from perftop.verbs.measuring import Stat
             from perftop.verbs.running import report_failures, run_consumer, run_consumers
 
+            start = None if job is None else CommandStart(job, len(commands))
             stats = [Stat(args, job, start, name) for name, _ in commands]
         max_s = inf if args.duration is None else args.duration / 1e9
         if args.count is not None:
@@ -120,7 +120,7 @@ def _is_repeated(args: argparse.Namespace) -> bool:
 def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
     """Runs one or two commands several times and prints the results. Returns the exit status of the
     first failed run, including warm-ups. Raises Failed if a command cannot be run."""
-    with fast_imports():
+    with options.fast_imports():
         from perftop.output import stat_lines
         from perftop.output.compare import repeated, text
         from perftop.verbs.headless import open_output
@@ -162,7 +162,7 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
 def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[RepeatedRun], str, int]:
     """Returns the runs, the hello of the first run as a JSON line, and an exit status: 128 + the
     signal that ended the series early, else 0."""
-    with fast_imports():
+    with options.fast_imports():
         from perftop.output.compare.repeated import RepeatedRun
         from perftop.process.command_window import HANDLED_SIGNALS
         from perftop.process.job import Job

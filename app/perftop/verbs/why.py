@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from perftop.base.errors import DAMAGED, USAGE, Failed
 from perftop.base.text import supports_unicode, terminal_text
 from perftop.verbs import options
-from perftop.verbs.options import fast_imports
 
 if TYPE_CHECKING:
     from perfprobe import wire
@@ -51,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         duration_ns = args.duration or options.WHY_DURATION_NS
         batch_ns = launch.longest_batch_ns(sample_ns, options.STAT_INTERVAL_NS, duration_ns)
         argv = options.stream_command(args, sample_ns, batch_ns, job)
-        with fast_imports():
+        with options.fast_imports():
             from perftop.process.signals import run_loop
             from perftop.verbs.headless import open_output
             from perftop.verbs.measuring import Why
@@ -72,7 +71,7 @@ def _run_on_file(args: argparse.Namespace) -> int:
         text = f"{option} is only for measuring; part of a recording: perftop summary --from --to"
         raise Failed(text, USAGE)
     options.refuse_probe_options(args, "is only for measuring; the recording has its own")
-    with fast_imports():
+    with options.fast_imports():
         from perftop.recording.file import open_source, refuse_as_output, report_damage
         from perftop.verbs.headless import open_output, read_with_progress
         from perftop.verbs.measuring import Why
@@ -132,7 +131,7 @@ def parse_moment(text: str) -> int | str:
 
 
 def run_summary(args: argparse.Namespace) -> int:
-    with fast_imports():
+    with options.fast_imports():
         from perftop.output import stat_lines, summary_text
         from perftop.output.summary_text import Phases
         from perftop.recording.file import open_source, report_damage

@@ -401,7 +401,13 @@ def _sentences_without_difference(compared: Sequence[Comparison]) -> list[str]:
     rows = [row for _, row in phases]
     time = next((row for row in rows if row.number.key == "run_s" and row.verdict == ONE_RUN), None)
     if time is not None or not with_noise or any(row.verdict == UNSTEADY for row in rows):
-        loss = _largest_loss(compared)
+        # the cause whose lost time differs most
+        largest = max(compared, key=lambda p: max(map(abs, p.extra_loss.values()), default=0.0))
+        loss = ""
+        for cause, extra_share in [*largest.extra_loss.items()][:1]:
+            place = f" in {safe_text(largest.label, MAX_NAME)}" if largest.label else ""
+            loss = f"{percent(abs(extra_share))} points more {_loss_text(cause)}{place}."
+            loss = f"{'B' if extra_share > 0 else 'A'} lost {loss}"
         name = "It" if loss.startswith("B") else "B"
         if time is None:
             return [text for text in ("Inconclusive: one run per side.", loss) if text]
@@ -423,17 +429,6 @@ def _sentences_without_difference(compared: Sequence[Comparison]) -> list[str]:
     runs = f"{count_noun(a, 'run')} per side" if a == b else f"{a} and {b} runs"
     limit = f"{100 * power[0]:.0f} {row.unit}"
     return [f"Inconclusive: {runs} cannot show less than {limit}.", text]
-
-
-def _largest_loss(compared: Sequence[Comparison]) -> str:
-    """Returns a sentence on the cause whose lost time differs most; '' if no time was lost."""
-    phase = max(compared, key=lambda phase: max(map(abs, phase.extra_loss.values()), default=0.0))
-    if not phase.extra_loss:
-        return ""
-    cause, extra_share = next(iter(phase.extra_loss.items()))
-    side = "B" if extra_share > 0 else "A"
-    phase_text = f" in {safe_text(phase.label, MAX_NAME)}" if phase.label else ""
-    return f"{side} lost {percent(abs(extra_share))} points more {_loss_text(cause)}{phase_text}."
 
 
 def _detection_power(phase: Comparison, row: Row, rows: int) -> tuple[float, int] | None:

@@ -216,23 +216,6 @@ def lines(runs: CommandRuns, argv: Sequence[str]) -> list[str]:
         count = "its only run" if len(runs.all_runs) == 1 else f"all {len(runs.all_runs)} runs"
         failed = f"{_command_name(runs, argv)} failed in {count} (exit status {statuses})"
         return [f"{failed}: no run counts."]
-    text_lines = [_answer_line(runs, argv), ""]
-    if times := [run.numbers[TIME_KEY] for run in runs.warmups]:
-        times_text = ", ".join(_time_text(time, times[0]) for time in times)
-        text_lines += [f"warm-up runs, not counted: {times_text}", ""]
-    text_lines.append(table_line(columns, [column.heading for column in columns]))
-    for index, run in enumerate(runs.all_runs):
-        remark = "  outlier" if index in runs.outlier_indices else ""
-        remark = "  not counted" if run.status else remark
-        if len(runs.all_runs) <= MAX_ROWS or remark:
-            text_lines.append(row(str(index + 1), str(run.status), run.numbers) + remark)
-    text_lines.append(row("mean", "", {key: whole.mean for key, whole in estimates.items()}))
-    half_widths = {key: whole.half_width for key, whole in estimates.items()}
-    text_lines.append(row("± 95 %", "", half_widths))
-    return [*text_lines, "", *(line for text in _closing_lines(runs) for line in wrap(text, WIDTH))]
-
-
-def _answer_line(runs: CommandRuns, argv: Sequence[str]) -> str:
     time = estimate(runs.values(TIME_KEY))
     text = f"{_command_name(runs, argv)} takes {_time_text(time.mean, time.mean)}"
     margin = f" ± {_time_text(time.half_width, time.mean)} (95 %)."
@@ -245,7 +228,21 @@ def _answer_line(runs: CommandRuns, argv: Sequence[str]) -> str:
         text += f" Run {outlier.index + 1} is an outlier: it {reason}."
     if further := [str(index + 1) for index in runs.outlier_indices[1:]]:
         text += f" So {'is run' if len(further) == 1 else 'are runs'} {', '.join(further)}."
-    return text
+    text_lines = [text, ""]
+    if times := [run.numbers[TIME_KEY] for run in runs.warmups]:
+        times_text = ", ".join(_time_text(time_s, times[0]) for time_s in times)
+        text_lines += [f"warm-up runs, not counted: {times_text}", ""]
+    text_lines.append(table_line(columns, [column.heading for column in columns]))
+    for index, run in enumerate(runs.all_runs):
+        remark = "  outlier" if index in runs.outlier_indices else ""
+        remark = "  not counted" if run.status else remark
+        if len(runs.all_runs) <= MAX_ROWS or remark:
+            text_lines.append(row(str(index + 1), str(run.status), run.numbers) + remark)
+    text_lines.append(row("mean", "", {key: whole.mean for key, whole in estimates.items()}))
+    half_widths = {key: whole.half_width for key, whole in estimates.items()}
+    text_lines.append(row("± 95 %", "", half_widths))
+    closing_lines = [line for text in _closing_lines(runs) for line in wrap(text, WIDTH)]
+    return [*text_lines, "", *closing_lines]
 
 
 def _command_name(runs: CommandRuns, argv: Sequence[str]) -> str:
