@@ -28,7 +28,7 @@ from perftop.tui.app import PerfTopApp, ScreenSource, run_app
 from perftop.tui.config import Config
 from perftop.tui.fleet_page import NUMBER_HELP, fleet_page_lines
 from perftop.tui.fleet_state import FleetState
-from perftop.tui.frame.bottom import KeyPiece, key_at, key_pieces
+from perftop.tui.frame.bottom import KeyPiece, ShownKeys, key_at, key_pieces
 from perftop.tui.frame.monitor import FLEET_VARIABLE, cycle
 from perftop.tui.page_screen import PageScreen
 from perftop.tui.shared import keys
@@ -43,7 +43,7 @@ _HINTS = "open", "why", "next_episode", "filter", "sort_next", "metric", "pause"
 MIN_SHOWN_HINTS = 1
 """IDs of the keys in the last line besides those of views, most important first, and the minimum
 number of these keys that are shown."""
-_LABELS = {key.id: key.label for key in keys.KEYS} | {"open": "open", "metric": "number"}
+_LABELS = {"open": "open", "metric": "number"}
 
 RunPerftop = Callable[[Sequence[str]], Awaitable[None]]
 """Runs perftop with these arguments, for one machine, and waits for it to end."""
@@ -125,10 +125,8 @@ class FleetScreen(PageScreen):
         state.click_targets.clear()
         is_folded = any(len(row) > 1 for row in state.rows)
         hints = (*_HINTS, "fold") if is_folded or not state.merges_similar else _HINTS
-        self._key_pieces = key_pieces(
-            state.view, hints, state.captions, _LABELS, width, min_hints=MIN_SHOWN_HINTS,
-            views=_VIEWS,
-        )  # fmt: skip
+        shown = ShownKeys(state.view, hints, _LABELS, MIN_SHOWN_HINTS, views=_VIEWS)
+        self._key_pieces = key_pieces(shown, state.captions, width)
         key_runs = [(piece.text, piece.style) for piece in self._key_pieces]
         return [*fleet_page_lines(state), (key_runs, "calm")]
 

@@ -22,11 +22,15 @@ from perftop.base.text import join_words, to_ascii
 from perftop.draw.columns import Run, fit
 from perftop.draw.strips import BLANK, Line, safe_cells, width
 from perftop.session.values import LISTED_NAMES, lasting_reasons, names_by_reason
-from perftop.tui.frame.top import MIN_HEIGHT_FOR_GAPS, MIN_HEIGHT_FOR_NUMBERS
-from perftop.tui.shared.canvas import LAST_NOTE, PageWidget, has_note_rows, note_line
+from perftop.tui.frame.top import (
+    MIN_HEIGHT_FOR_GAPS,
+    MIN_HEIGHT_FOR_NUMBERS,
+    FrameLines,
+    ScreenState,
+)
+from perftop.tui.shared.canvas import LAST_NOTE, has_note_rows, note_line
 from perftop.tui.shared.keys import KEYS, VIEW_ORDER, bindings
 from perftop.tui.shared.paint import is_ascii
-from perftop.tui.shared.row_numbers import ViewSettings
 
 if TYPE_CHECKING:
     from perftop.session.session import Session
@@ -77,15 +81,17 @@ class ShownKeys(NamedTuple):
 
     view: str
     hints: tuple[str, ...]
-    """Ids of the view's own keys."""
-    labels: dict[str, str]
+    """Ids of the view's own keys, the most important first."""
+    labels: Mapping[str, str] = {}
     """Labels that replace the usual ones, by id."""
-    min_hints: int
+    min_hints: int = 0
     """Number of the `hints` that must be shown."""
-    replay: bool
+    replay: bool = False
+    views: Sequence[str] = VIEW_ORDER
+    """Ids of the keys that open views."""
 
 
-class KeyLine(PageWidget):
+class KeyLine(FrameLines):
     """The line of keys. A click on a key runs its action. Keys that do not fit are only in the
     help."""
 
@@ -93,20 +99,14 @@ class KeyLine(PageWidget):
     class Clicked(Message):
         key: str
 
-    def __init__(self, captions: Mapping[str, str], *, id: str) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self._captions = captions
-        self._pieces: list[KeyPiece] = []
-        self.shown: ShownKeys | None = None
-        """The monitor sets it, and calls `update`, if it has changed."""
+    _pieces: Sequence[KeyPiece] = ()
+    shown: ShownKeys | None = None
+    """The monitor sets it, and calls `update`, if it has changed."""
 
     def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one line
         if self.shown is None:
             return []
-        view, hints, labels, min_hints, replay = self.shown
-        self._pieces = key_pieces(
-            view, hints, self._captions, _LABELS | labels, width, min_hints=min_hints, replay=replay
-        )
+        self._pieces = key_pieces(self.shown, self.settings.captions, width)
         return [([(piece.text, piece.style) for piece in self._pieces], "calm")]
 
     def on_click(self, event: events.Click) -> None:
@@ -120,14 +120,13 @@ def key_at(pieces: Iterable[KeyPiece], x: int) -> str:
     return keys[x] if x < len(keys) else ""
 
 
-def key_pieces(
-    view: str, hints: Sequence[str], captions: Mapping[str, str], labels: Mapping[str, str],
-    width: int, *, min_hints: int = 0, replay: bool = False, views: Sequence[str] = VIEW_ORDER,
-) -> list[KeyPiece]:  # fmt: skip
+def key_pieces(shown: ShownKeys, captions: Mapping[str, str], width: int) -> list[KeyPiece]:
     """Returns the line of keys: the views, as many keys as fit, help and quit. The views are merged
     into one entry if the first `min_hints` hints, the key `back`, or the key that plays a recording
-    would not fit otherwise. `views`: ids of the keys that open views."""
-    pair_labels = {**labels, **_PAIR_LABELS}
+    would not fit otherwise."""
+    view, hints, new_labels, min_hints, replay, views = shown
+    labels = {**_LABELS, **new_labels}
+    pair_labels = labels | _PAIR_LABELS
 
     def pieces(entry: KeyEntry) -> list[KeyPiece]:
         *first, last = entry
@@ -188,29 +187,25 @@ _MAX_NAMED = 3
 _DOCTOR_HINT: Run = ("perftop doctor", "key")
 
 
-class MissingMetricsLine(PageWidget):
+class MissingMetricsLine(FrameLines):
     """The line with the metrics that this source cannot count, the reason, and the fix. It is
     hidden if no metric is missing."""
 
-    _session: Session | None = None
     _runs: Sequence[Run] = ()
     _text_line = 0
     """Number of blank lines of the widget before the text."""
 
-    def __init__(self, settings: ViewSettings, *, id: str) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self.settings = settings
-
     def on_mount(self) -> None:
         self.lay_out()
 
-    def show(self, session: Session | None) -> None:
-        """Shows which metrics this session lacks."""
-        self._session = session
-        self.lay_out()
+    def show(self, state: ScreenState) -> None:
+        """Shows which metrics the session lacks."""
+        previous, self._state = self._state, state
+        if state.session is not previous.session:
+            self.lay_out()
 
     def lay_out(self) -> None:
-        size, session = self.screen.size, self._session
+        size, session = self.screen.size, self._state.session
         self._runs = missing_metric_runs(session, size.width) if session is not None else []
         self._text_line = int(size.height >= MIN_HEIGHT_FOR_GAPS)
         lines = (1 + self._text_line) * bool(self._runs) + self._text_line
@@ -220,7 +215,7 @@ class MissingMetricsLine(PageWidget):
 
     def page(self, width: int, height: int) -> list[Line]:
         lines = [*[BLANK] * self._text_line, ([*self._runs], "calm")]
-        is_due = LAST_NOTE in self.settings.tour_notes and self._session is not None
+        is_due = LAST_NOTE in self.settings.tour_notes and self._state.session is not None
         if is_due and has_note_rows(self.screen.size):
             captions, names = self.settings.captions, VIEW_ORDER[: VIEW_ORDER.index("time")]
             x = 1 + sum(len(f"{captions[name]} {_LABELS[name]}") + GAP for name in names)

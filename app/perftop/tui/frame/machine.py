@@ -370,7 +370,7 @@ def tile_line(columns: Sequence[TileColumn]) -> list[Run]:
 
 class TileHistory:
     def __init__(self, session: Session) -> None:
-        self._session = session
+        self.session = session
         self._metrics = [tile.key for tile in _TILES if tile.key in METRICS]
         self._others = [tile.key for tile in _TILES if tile.key not in METRICS]
         self._bins = BinValues({"tiles": self._tile_values})
@@ -378,18 +378,17 @@ class TileHistory:
         """A cache: the last lines, and the inputs that they were drawn from."""
 
     def lines(
-        self, columns: Sequence[TileColumn], interval: Interval, step_ns: int, size: int,
-        rows: int = 1,
-    ) -> list[list[Run]]:  # fmt: skip
+        self, columns: Sequence[TileColumn], interval: Interval, step_ns: int, size: int, rows: int
+    ) -> list[list[Run]]:
         """Returns `rows` lines with the histories of these tiles, the newest values at the right.
         Each cell covers `step_ns`, but at least MIN_CELL_NS."""
         step_ns = max(step_ns, MIN_CELL_NS)
         layout = [(column.tile.key, column.width) for column in columns]
-        redraw_ns = 1 if is_past(self._session, interval) else max(step_ns, REDRAW_PERIOD_NS)
+        redraw_ns = 1 if is_past(self.session, interval) else max(step_ns, REDRAW_PERIOD_NS)
         inputs = interval.time_ns // redraw_ns, step_ns, size, rows, layout
         if inputs == self._drawn_lines[0]:
             return self._drawn_lines[1]
-        history = self._session.history
+        history = self.session.history
         if not columns or history is None:
             return [[] for _ in range(rows)]
         keys, end_ns = [*self._metrics, *self._others], -(-interval.time_ns // step_ns) * step_ns
@@ -421,7 +420,7 @@ class TileHistory:
     def _tile_values(self, history: History, edges_ns: Times) -> Floats:
         """Returns the values of all tiles, (bins, tiles): means over the CPUs that the user asked
         for, and values of the machine. Unknown values are 0, which is also drawn blank."""
-        by_cpu = history.metrics(self._metrics, self._session.selected, edges_ns)
+        by_cpu = history.metrics(self._metrics, self.session.selected, edges_ns)
         is_known = np.isfinite(by_cpu)
         means = np.where(is_known, by_cpu, 0.0).sum(2) / np.maximum(is_known.sum(2), 1)
         machine_values = history.machine(self._others, edges_ns)

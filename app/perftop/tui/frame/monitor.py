@@ -105,7 +105,7 @@ class Monitor(DirectScreen):
         none."""
         self._top = TopLines(settings, id="top")
         self._missing_line = MissingMetricsLine(settings, id="missing")
-        self._keys = KeyLine(settings.captions, id="keys")
+        self._keys = KeyLine(settings, id="keys")
 
     def compose(self) -> ComposeResult:
         yield self._top
@@ -127,8 +127,7 @@ class Monitor(DirectScreen):
     def show_state(self, state: ScreenState) -> None:
         """Stores this state, and immediately draws the lines that have changed."""
         previous_state, self.last_state = self.last_state, state
-        if state.session is not previous_state.session:
-            self._missing_line.show(state.session)
+        self._missing_line.show(state)
         if previous_state.interval is None and state.interval is not None:
             self._top.show(state)  # the lines above the view now have other heights
             self._clear_arrangement_cache()

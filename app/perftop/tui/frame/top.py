@@ -162,30 +162,10 @@ def header_line(
     if session is None:
         return STARTING_LINE
     with_words = size >= MIN_WIDTH_FOR_WORDS
-    left_pieces = [
-        (rank, [_SEPARATORS[min(i, 2)], *runs])
-        for i, (rank, runs) in enumerate(_machine_pieces(session, status, with_words=with_words))
-    ]
-    gap: Run = (" " * (3 if size >= MIN_WIDTH_FOR_WIDE_GAPS else 2), "text")
-    parts = [
-        *_sampling_pieces(session, interval, status, with_words=with_words),
-        *_cost_pieces(session, interval, status),
-        *_badges(status, interval, size - 2 * MARGIN - len(gap[0]), with_words=with_words),
-    ]
-    right = [(rank, [gap, *runs]) for rank, runs in parts]
-    fitting_pieces = pieces_that_fit([*left_pieces, *right], size - 2 * MARGIN, 0)
-    begin, end = ([run for piece in side if piece in fitting_pieces for run in piece[1]]
-                  for side in (left_pieces, right))  # fmt: skip
-    margin: Run = (" " * MARGIN, "text")
-    return justify([margin, *begin], [*end[1:], margin], size)
-
-
-def _machine_pieces(session: Session, status: AppStatus, *, with_words: bool) -> list[Piece]:
-    hello = session.hello
+    hello, kind = session.hello, session.hello.virtualisation
     cores = len(machine.shown_cpus(session, session.reader.cores).cores)
     cpus = len(session.selected)
     pieces: list[Piece] = [(0, [("perftop", "key")]), (1, [(safe_cells(hello.host), "bright")])]
-    kind = hello.virtualisation
     if name := short_model(hello.identity.name):
         count = f"{len(hello.packages)} × " if len(hello.packages) > 1 and kind is None else ""
         pieces.append((7, [(safe_cells(count + name), "dim")]))
@@ -196,7 +176,17 @@ def _machine_pieces(session: Session, status: AppStatus, *, with_words: bool) ->
     pieces.append((3, [(f"{of_cores}{count_noun(cpus, 'CPU')}", "dim")]))
     if not with_words:
         pieces.append((4, [(duration(status.interval_ns / 1e9), "dim")]))
-    return pieces
+    left_pieces = [(rank, [_SEPARATORS[min(i, 2)], *runs]) for i, (rank, runs) in enumerate(pieces)]
+    gap: Run = (" " * (3 if size >= MIN_WIDTH_FOR_WIDE_GAPS else 2), "text")
+    room = size - 2 * MARGIN - len(gap[0])
+    parts = [*_sampling_pieces(session, interval, status, with_words=with_words),
+             *_badges(status, interval, room, with_words=with_words)]  # fmt: skip
+    right = [(rank, [gap, *runs]) for rank, runs in parts]
+    fitting_pieces = pieces_that_fit([*left_pieces, *right], size - 2 * MARGIN, 0)
+    begin, end = ([run for piece in side if piece in fitting_pieces for run in piece[1]]
+                  for side in (left_pieces, right))  # fmt: skip
+    margin: Run = (" " * MARGIN, "text")
+    return justify([margin, *begin], [*end[1:], margin], size)
 
 
 @lru_cache(maxsize=8)
@@ -210,7 +200,9 @@ def _sampling_pieces(
     session: Session, interval: Interval | None, status: AppStatus, *, with_words: bool
 ) -> list[Piece]:
     """Returns the parts of the header on the link to a remote probe, the source of counters, the
-    method for the SMT states, the interval and the sample period."""
+    method for the SMT states, the interval and the sample period, the cost of monitoring, the skew,
+    and the late and dropped samples since the probe was started. A sample is late if no CPU was
+    read at its time."""
     hello, link = session.hello, status.link
     pieces: list[Piece] = []
     if link is not None:
@@ -232,19 +224,13 @@ def _sampling_pieces(
         interval_text, sample = duration(status.interval_ns / 1e9), duration(hello.sample_ns / 1e9)
         runs = [("every ", "dim"), (interval_text, "text"), (", sampled ", "dim"), (sample, "dim")]
         pieces.append((6, runs))
-    return pieces
-
-
-def _cost_pieces(session: Session, interval: Interval | None, status: AppStatus) -> list[Piece]:
-    """Returns the parts of the header on the cost of monitoring, the skew, and the late and dropped
-    samples since the probe was started. A sample is late if no CPU was read at its time."""
     cost_text = "n/a" if isnan(status.own_cpu_share) else f"{100 * status.own_cpu_share:.1f}"
     name = "own" if status.replay is None else "probe"  # a recording has only the probe's cost
     label = f"{name} ".rjust(len(name) + 5 - len(cost_text))
-    pieces: list[Piece] = [(3, [(label, "dim"), (cost_text, "text"), (" %", "dim")])]
-    if interval is not None and session.hello.virtualisation is None:
+    pieces.append((3, [(label, "dim"), (cost_text, "text"), (" %", "dim")]))
+    if interval is not None and hello.virtualisation is None:
         skew = f"{interval.skew_s * 1e6:.0f}"
-        style = "warn" if interval.skew_s * 1e9 > MAX_SKEW * session.hello.sample_ns else "text"
+        style = "warn" if interval.skew_s * 1e9 > MAX_SKEW * hello.sample_ns else "text"
         label = "skew ".rjust(9 - len(skew))
         pieces.append((6, [(label, "dim"), (skew, style), (" µs", "dim")]))
     if session.late_samples:
@@ -345,22 +331,28 @@ def top_line_names(
     return "header", "alert", "numbers", *below
 
 
-class TopLines(PageWidget):
+class FrameLines(PageWidget):
+    """Lines of the main screen above or below its view."""
+
+    _state = ScreenState(None, None, AppStatus(0))
+
     def __init__(self, settings: ViewSettings, *, id: str) -> None:  # noqa: A002
         super().__init__(id=id)
         self.settings = settings
-        self.verdict: Verdict | None = None
-        """The shown verdict; None before the first numbers, and if none can be computed."""
-        self._cached_loss_line: tuple[object, Line] = None, BLANK
-        """A cache: the line below the verdict, and the inputs that it was made from."""
-        self._state = ScreenState(None, None, AppStatus(0))
-        self._tile_history: tuple[Session, machine.TileHistory] | None = None
-        """The session for which the history of tiles was last drawn, and that history."""
-        self._line_names: Sequence[TopLineName] = ()
 
     def show(self, state: ScreenState) -> None:
         self._state = state
         self.update()
+
+
+class TopLines(FrameLines):
+    verdict: Verdict | None = None
+    """The shown verdict; None before the first numbers, and if none can be computed."""
+    _cached_loss_line: tuple[object, Line] = None, BLANK
+    """A cache: the line below the verdict, and the inputs that it was made from."""
+    _tile_history: machine.TileHistory | None = None
+    """The history of tiles, if it has been drawn."""
+    _line_names: Sequence[TopLineName] = ()
 
     def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - sets its own height
         session, interval, status = self._state
@@ -391,12 +383,12 @@ class TopLines(PageWidget):
             else:
                 columns = machine.tile_columns(machine.machine_values(session, interval), width)
                 numbers = machine.tile_line(columns)
-                if tiles and (self._tile_history is None or self._tile_history[0] is not session):
-                    self._tile_history = session, machine.TileHistory(session)
-                if tiles and self._tile_history is not None:
-                    tiles = self._tile_history[1].lines(
-                        columns, interval, status.interval_ns, width, len(tiles)
-                    )
+                if tiles:
+                    history = self._tile_history
+                    if history is None or history.session is not session:
+                        history = self._tile_history = machine.TileHistory(session)
+                    step_ns, rows = status.interval_ns, len(tiles)
+                    tiles = history.lines(columns, interval, step_ns, width, rows)
         # The header and the alert line keep their colours when the other lines turn grey.
         top_state: LineState = "calm" if status.failure_text is None else "stale"
         loss: Line = ([], top_state)
@@ -421,8 +413,8 @@ class TopLines(PageWidget):
             "loss": loss, "numbers": (numbers, top_state), "states": (states, top_state),
             "": ([], top_state),
         }  # fmt: skip
-        history = iter(tiles)
-        page = [(next(history), top_state) if name == "history" else lines[name]
+        rest_of_tiles = iter(tiles)
+        page = [(next(rest_of_tiles), top_state) if name == "history" else lines[name]
                 for name in self._line_names]  # fmt: skip
         blank_rows = [y for y, name in enumerate(self._line_names) if not name and y > 1]
         first_notes = self.settings.tour_notes[:1]

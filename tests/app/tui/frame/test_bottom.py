@@ -18,7 +18,7 @@ from waiting import until_true
 from perftop.draw import theme
 from perftop.tui.app import PerfTopApp
 from perftop.tui.fleet_screen import FleetScreen, FleetSource
-from perftop.tui.frame.bottom import KeyPiece, Prompt, key_pieces
+from perftop.tui.frame.bottom import KeyPiece, Prompt, ShownKeys, key_pieces
 from perftop.tui.frame.monitor import make_view
 from perftop.tui.shared import keys
 from perftop.tui.shared.row_numbers import ViewSettings
@@ -287,7 +287,6 @@ async def test_esc_closes_the_prompt_of_a_fleet_without_its_focus() -> None:
 
 
 CAPTIONS = keys.key_captions({})
-LABELS = {key.id: key.label for key in keys.KEYS}
 LAST_KEYS = "? help  q quit"
 HINTS = {name: make_view(name, ViewSettings()).HINTS for name in (*keys.VIEW_ORDER, "core")}
 
@@ -297,7 +296,7 @@ def text_of(pieces: Iterable[KeyPiece]) -> str:
 
 
 def line(name: str, width: int, *, replay: bool = False, **labels: str) -> list[KeyPiece]:
-    return key_pieces(name, HINTS[name], CAPTIONS, LABELS | labels, width, replay=replay)
+    return key_pieces(ShownKeys(name, HINTS[name], labels, replay=replay), CAPTIONS, width)
 
 
 def test_the_key_line_fits_and_always_has_help_and_quit() -> None:
