@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 from textual import events
 from textual.binding import BindingType
@@ -33,9 +33,6 @@ from perftop.tui.frame.monitor import FLEET_VARIABLE, cycle
 from perftop.tui.page_screen import PageScreen
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import chart_glyphs
-
-if TYPE_CHECKING:
-    from perftop.tui.frame.bottom import Prompt
 
 _VIEWS = "machines", "heat", "fleet_episodes"
 """The views, by the id of the key that opens each."""
@@ -93,7 +90,6 @@ class FleetScreen(PageScreen):
     def __init__(self, source: FleetSource, state: FleetState) -> None:
         super().__init__()
         self.state, self._source = state, source
-        self._prompt: Prompt | None = None
         self._has_selected = False
         """Whether the user has selected a machine; until then, it is the worst one."""
         self._order_inputs: object = None
@@ -216,30 +212,22 @@ class FleetScreen(PageScreen):
         self.page.update()
 
     async def action_filter(self) -> None:
-        from perftop.tui.frame.bottom import Prompt  # imports Textual's input, which is slow
-
         state, previous = self.state, self.state.choice.filter
 
         def preview(text: str) -> str:
             self._filter(text)
             return f"{len(state.machines)} of {len(state.fleet.machines)}"
 
-        if self._prompt is None:
-            self._prompt = Prompt(partial(self.set_focus, self.page))
-            await self.mount(self._prompt)
         hint = "words of names, causes or states: k07  pl1  silent"
-        self._prompt.ask(
-            "filter", hint, preview, on_cancel=lambda: self._filter(previous), text=previous
-        )
+        leave = partial(self._filter, previous)
+        await self.ask("filter", hint, preview, on_cancel=leave, text=previous)
 
     def _filter(self, text: str) -> None:
         self.state.choice = replace(self.state.choice, filter=text[:MAX_FILTER_LENGTH])
         self.page.update()
 
     def action_back(self) -> None:
-        if self._prompt is not None and self._prompt.display:
-            self._prompt.leave()  # a click has just taken the focus, which is about to return
-        else:
+        if not self.leave_prompt():
             self._filter("")
 
     async def action_open(self, verb: str = "") -> None:
@@ -262,10 +250,7 @@ class FleetScreen(PageScreen):
         state = self.state
         name = state.click_targets.get(event.y)
         if event.y == state.height - 1:
-            if key := key_at(self._key_pieces, event.x):
-                action = keys.KEYS_BY_ID[key].action
-                if not await self.app.run_action(action, self):
-                    await self.app.run_action(action)
+            await self.run_key(key_at(self._key_pieces, event.x))
         elif name:
             self._select(name)
             if event.chain > 1:

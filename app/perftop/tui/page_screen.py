@@ -9,11 +9,11 @@ from typing import ClassVar
 from textual.app import ComposeResult
 
 from perftop.draw.strips import Line
+from perftop.tui.frame.bottom import PromptScreen
 from perftop.tui.shared.canvas import AbstractWidgetMeta, PageWidget
-from perftop.tui.shared.paint import DirectScreen
 
 
-class PageScreen(DirectScreen, metaclass=AbstractWidgetMeta):
+class PageScreen(PromptScreen, metaclass=AbstractWidgetMeta):
     HELP_ENTRIES: ClassVar[Sequence[tuple[str, str]]] = ()
     """Numbers and signs of this screen with their meanings, for the help."""
 
@@ -23,6 +23,10 @@ class PageScreen(DirectScreen, metaclass=AbstractWidgetMeta):
 
     def compose(self) -> ComposeResult:
         yield self.page
+
+    @property
+    def main_widget(self) -> PageWidget:
+        return self.page
 
     @abstractmethod
     def page_lines(self, width: int, height: int) -> list[Line]:

@@ -3,9 +3,9 @@ keys, which is the last line of the screen."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from rich.highlighter import Highlighter
 from rich.segment import Segment
@@ -13,7 +13,6 @@ from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input, Static
@@ -29,8 +28,8 @@ from perftop.tui.frame.top import (
     ScreenState,
 )
 from perftop.tui.shared.canvas import LAST_NOTE, has_note_rows, note_line
-from perftop.tui.shared.keys import KEYS, VIEW_ORDER, bindings
-from perftop.tui.shared.paint import is_ascii
+from perftop.tui.shared.keys import KEYS, KEYS_BY_ID, VIEW_ORDER, bindings
+from perftop.tui.shared.paint import DirectScreen, is_ascii
 
 if TYPE_CHECKING:
     from perftop.session.session import Session
@@ -95,10 +94,6 @@ class KeyLine(FrameLines):
     """The line of keys. A click on a key runs its action. Keys that do not fit are only in the
     help."""
 
-    @dataclass(eq=False)
-    class Clicked(Message):
-        key: str
-
     _pieces: Sequence[KeyPiece] = ()
     shown: ShownKeys | None = None
     """The monitor sets it, and calls `update`, if it has changed."""
@@ -109,9 +104,9 @@ class KeyLine(FrameLines):
         self._pieces = key_pieces(self.shown, self.settings.captions, width)
         return [([(piece.text, piece.style) for piece in self._pieces], "calm")]
 
-    def on_click(self, event: events.Click) -> None:
-        if key := key_at(self._pieces, event.x):
-            self.post_message(self.Clicked(key))
+    async def on_click(self, event: events.Click) -> None:
+        assert isinstance(self.screen, PromptScreen)
+        await self.screen.run_key(key_at(self._pieces, event.x))
 
 
 def key_at(pieces: Iterable[KeyPiece], x: int) -> str:
@@ -422,6 +417,43 @@ class Prompt(Widget):
 
     def action_ignore_key(self) -> None:
         pass
+
+
+class PromptScreen(DirectScreen):
+    """A screen with keys that can be clicked, and with a prompt, which is mounted when it first
+    asks."""
+
+    prompt: Prompt | None = None
+
+    @property
+    @abstractmethod
+    def main_widget(self) -> Widget:
+        """The widget that has the focus while the prompt is closed."""
+
+    async def ask(
+        self, label: str, hint: str, preview: Callable[[str], str], **options: Any
+    ) -> None:
+        """Opens the prompt as `Prompt.ask` does."""
+        if self.prompt is None:
+            self.prompt = Prompt(lambda: self.set_focus(self.main_widget))
+            await self.mount(self.prompt, before=next(iter(self.query(KeyLine)), None))
+        self.prompt.ask(label, hint, preview, **options)
+
+    def leave_prompt(self) -> bool:
+        """Closes an open prompt, as Esc does, which the prompt does not get if a click has just
+        taken the focus. Returns whether the prompt was open."""
+        if self.prompt is None or not self.prompt.display:
+            return False
+        self.prompt.leave()
+        return True
+
+    async def run_key(self, key: str) -> None:
+        """Runs the action of a clicked key, '' for none. First closes an open prompt."""
+        if key:
+            self.leave_prompt()
+        for owner in (self.main_widget, self, self.app) if key else ():
+            if await self.app.run_action(KEYS_BY_ID[key].action, owner):
+                break
 
 
 class _OneLineInput(Input):

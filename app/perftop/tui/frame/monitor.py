@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.dom import DOMNode
 
 from perftop.base.text import UNITS, Units, clock_time, duration
 from perftop.draw.columns import cut
@@ -19,7 +18,7 @@ from perftop.draw.strips import safe_cells
 from perftop.process.job_terminal import OutputLines
 from perftop.session.interval import Interval
 from perftop.session.selection import typed_moment
-from perftop.tui.frame.bottom import KeyLine, MissingMetricsLine, ShownKeys
+from perftop.tui.frame.bottom import KeyLine, MissingMetricsLine, PromptScreen, ShownKeys
 from perftop.tui.frame.command_output import Extent, Output
 from perftop.tui.frame.top import (
     MIN_HEIGHT_FOR_KEYS,
@@ -31,7 +30,6 @@ from perftop.tui.frame.top import (
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import TOUR_NOTES, Canvas
 from perftop.tui.shared.cores import ORDERS
-from perftop.tui.shared.paint import DirectScreen
 from perftop.tui.shared.row_numbers import (
     GROUPINGS,
     WINDOWS_S,
@@ -41,7 +39,6 @@ from perftop.tui.shared.row_numbers import (
 )
 
 if TYPE_CHECKING:
-    from perftop.tui.frame.bottom import Prompt
     from perftop.tui.views.episodes import Episodes
 
 FLEET_VARIABLE = "PERFTOP_FLEET"
@@ -83,7 +80,7 @@ def cycle(
     return values[(index + steps) % len(values)]
 
 
-class Monitor(DirectScreen):
+class Monitor(PromptScreen):
     AUTO_FOCUS = "#overview"
     ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("monitor")]
@@ -97,7 +94,6 @@ class Monitor(DirectScreen):
         """The id of the view to which Esc returns from the page of a core."""
         self.last_state = ScreenState(None, None, AppStatus(0))
         self.output_pane: Output | None = None
-        self._prompt: Prompt | None = None
         self._offered_remedy = ""
         """The remedy that was shown last, which a second press of the key copies; '' if none."""
         self._range_start_ns: int | None = None
@@ -223,7 +219,7 @@ class Monitor(DirectScreen):
             labels["pause"] = "resume" if replay is None else "play"
         min_hints = [] if self.output_pane is None else ["output"]
         if (shown_filter := self.settings.filter) is not None:
-            prompt, matches = self._prompt, self.settings.match_text(self.last_state.session)
+            prompt, matches = self.prompt, self.settings.match_text(self.last_state.session)
             if prompt and prompt.is_asking("filter") and prompt.text.strip() == shown_filter.text:
                 prompt.explain(matches)
             text = cut(safe_cells(shown_filter.text), MAX_FILTER_LENGTH)
@@ -237,13 +233,9 @@ class Monitor(DirectScreen):
             self._keys.shown = shown
             self._keys.update()
 
-    async def on_key_line_clicked(self, message: KeyLine.Clicked) -> None:
-        """Runs the action of the clicked key. First closes an open prompt, as Esc does."""
-        key = keys.KEYS_BY_ID[message.key]
-        if self._prompt is not None and self._prompt.display:
-            self._prompt.leave()
-        owner_by_name: dict[str, DOMNode] = {"app": self.app, "replay": self.app, "monitor": self}
-        await self.app.run_action(key.action, owner_by_name.get(key.scope, self.view))
+    @property
+    def main_widget(self) -> Canvas:
+        return self.view
 
     def _end_notes(self, key: str = "") -> None:
         """Removes the note for new users that explains this key; '': all notes."""
@@ -293,9 +285,9 @@ class Monitor(DirectScreen):
             self.view.select_episode(message.episode)
 
     async def action_back(self) -> None:
-        if self._prompt is not None and self._prompt.display:
-            self._prompt.leave()  # a click has just taken the focus, which is about to return
-        elif self.settings.tour_notes:
+        if self.leave_prompt():
+            return
+        if self.settings.tour_notes:
             self._end_notes()
         elif self.view.id == "core":
             await self.action_view(self._previous_view_id)
@@ -473,16 +465,6 @@ class Monitor(DirectScreen):
 
     # --- the prompt: a time, a name, a filter
 
-    async def _get_prompt(self) -> Prompt:
-        # imported late, because Textual's input is slow to import
-        from perftop.tui.frame.bottom import Prompt
-
-        if self._prompt is None:
-            focus_view = lambda: self.set_focus(self.view)  # noqa: E731 - the visible view
-            self._prompt = Prompt(focus_view)
-            await self.mount(self._prompt, before=self._keys)
-        return self._prompt
-
     async def action_jump(self) -> None:
         session, shown_interval = self.last_state.session, self.last_state.interval
         if session is None or shown_interval is None:
@@ -501,8 +483,7 @@ class Monitor(DirectScreen):
             resume = self.settings.captions["pause"]
             self._controls.show_notice(f"at {preview(text)}; {resume} resumes from there")
 
-        prompt = await self._get_prompt()
-        prompt.ask("jump to", "12:03:05  12:03  -30s", preview, on_accept=go)
+        await self.ask("jump to", "12:03:05  12:03  -30s", preview, on_accept=go)
 
     async def action_mark(self) -> None:
         """Asks for the label of a mark at the shown moment, or of two marks at the start and the
@@ -520,15 +501,14 @@ class Monitor(DirectScreen):
                 self._controls.add_mark(range_ns[1], f"{text} end" if text else "")
                 self._controls.select_range(*range_ns)
 
-        prompt = await self._get_prompt()
         hint = "a name; if empty, the mark gets a number"
-        prompt.ask("mark", hint, lambda _: time_text, on_accept=accept)
+        await self.ask("mark", hint, lambda _: time_text, on_accept=accept)
 
     async def action_filter(self, text: str = "") -> None:
         """Asks for a filter. The prompt contains `text`, or the current filter if `text` is
         empty."""
         settings = self.settings
-        if self.last_state.session is None or (self._prompt and self._prompt.is_asking("filter")):
+        if self.last_state.session is None or (self.prompt and self.prompt.is_asking("filter")):
             return
         previous = settings.filter, settings.cpu
 
@@ -555,9 +535,8 @@ class Monitor(DirectScreen):
             self._apply_filter()
 
         text = text or (settings.filter.text if settings.filter else "")
-        prompt = await self._get_prompt()
         hint = "0-15,32  pkg:1  busy>80  postgres"
-        prompt.ask("filter", hint, preview, on_accept=accept, on_cancel=leave, text=text)
+        await self.ask("filter", hint, preview, on_accept=accept, on_cancel=leave, text=text)
 
     def action_clear(self) -> None:
         self.settings.filter = None

@@ -413,21 +413,15 @@ def _section_lines(sections: Sequence[HelpSection], size: int) -> list[Line]:
     for title, entries in sections:
         rule = "─" * max(0, size - len(title) - 2)
         lines.append([(f" {title} ", "bright"), (rule, "rule")])
-        for entry in entries:
-            lines += _wrap_entry(entry, size)
+        for term, words, style in entries:  # a term, and to the right its wrapped explanation
+            column = max(min(MIN_TERM_WIDTH, size // 3), width(term) + 2) + 2
+            room = max(MIN_EXPLANATION_WIDTH, size - column)
+            first, *more_lines = textwrap.wrap(words, room) or [""]
+            gap = " " * (column - 2 - width(term))
+            lines.append([("  ", "text"), *term, (gap, "text"), (first, style)])
+            lines += [[(" " * column, "text"), (line, style)] for line in more_lines]
         lines.append([])
     return lines
-
-
-def _wrap_entry(entry: HelpEntry, size: int) -> list[Line]:
-    """Returns the lines of an entry: its term, and to the right its wrapped explanation."""
-    term_width = width(entry.term)
-    column = max(min(MIN_TERM_WIDTH, size // 3), term_width + 2) + 2
-    room = max(MIN_EXPLANATION_WIDTH, size - column)
-    first, *more_lines = textwrap.wrap(entry.words, room) or [""]
-    gap = " " * (column - 2 - term_width)
-    lines: list[Line] = [[("  ", "text"), *entry.term, (gap, "text"), (first, entry.style)]]
-    return lines + [[(" " * column, "text"), (words, entry.style)] for words in more_lines]
 
 
 # --- the sections

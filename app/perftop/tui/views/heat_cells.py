@@ -29,13 +29,11 @@ from perftop.model.tasks import parse_task
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import Reasons, displayed_values, doubt_texts, suspect_rows
-from perftop.tui.shared.cores import Core, Cores
+from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.loss_panels import CoreLoss
 from perftop.tui.shared.package_line import PackageLines
-from perftop.tui.shared.panels import (
-    core_number_pieces,
-)
+from perftop.tui.shared.panels import core_number_pieces
 from perftop.tui.shared.row_numbers import (
     Scale,
     ViewSettings,
@@ -120,26 +118,22 @@ def package_groups(session: Session, cores: Cores) -> tuple[list[Groups], list[i
         die = next((die for die in dies if die is not None), None)
         caches = caches_by_package.setdefault(core.package, {})
         caches.setdefault((die, core.l3), []).append(row)
-    package_groups = [_cache_groups(caches) for caches in caches_by_package.values()]
+    package_groups: list[Groups] = []
+    for caches in caches_by_package.values():
+        die_ids = list(dict.fromkeys(die for die, _ in caches))
+        has_one_cache_per_die = len(caches) == len(die_ids)
+        package_groups.append([])
+        for die, l3 in sorted(caches, key=lambda key: die_ids.index(key[0])):
+            # the label names the die if the L3 alone would be ambiguous
+            is_l3_unique = len(die_ids) == 1 or (has_one_cache_per_die and l3 is not None)
+            parts = [f"die {die}"] if die is not None and not is_l3_unique else []
+            parts += [f"L3 {l3}"] if l3 is not None else []
+            label = " ".join(parts) if len(caches) > 1 else ""
+            package_groups[-1].append(CoreGroup(label, tuple(caches[die, l3])))
     if all(len(group.rows) == 1 for group in chain(*package_groups)):  # each core has its own L3
         package_groups = [[CoreGroup("", tuple(row for group in groups for row in group.rows))]
                           for groups in package_groups]  # fmt: skip
     return package_groups, list(caches_by_package)
-
-
-def _cache_groups(caches: dict[tuple[int | None, int | None], list[int]]) -> Groups:
-    """Returns the groups of a package. `caches`: the package's rows, by die and L3. A label names
-    the die if the L3 alone would be ambiguous."""
-    dies = list(dict.fromkeys(die for die, _ in caches))
-    has_one_cache_per_die = len(caches) == len(dies)
-    groups = []
-    for die, l3 in sorted(caches, key=lambda key: dies.index(key[0])):
-        is_l3_unique = len(dies) == 1 or (has_one_cache_per_die and l3 is not None)
-        parts = [f"die {die}"] if die is not None and not is_l3_unique else []
-        parts += [f"L3 {l3}"] if l3 is not None else []
-        label = " ".join(parts) if len(caches) > 1 else ""
-        groups.append(CoreGroup(label, tuple(caches[die, l3])))
-    return groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +186,12 @@ def heat_layout(packages: Sequence[Groups], package_ids: Sequence[int | None], n
     if not packages:
         return HeatLayout(small_cell, [])
     single_cores = len(packages) > 1 and all(len(p) == len(p[0].rows) == 1 for p in packages)
-    whole_packages = _whole_packages(packages, package_ids)
+    # Without headings, the cores are those of one package, with a group for each real package.
+    rows = [tuple(row for group in package for row in group.rows) for package in packages]
+    labels = ["" if len(package_ids) == 1 else "p?" if i is None else f"p{i}" for i in package_ids]
+    whole_packages = [[CoreGroup(*group) for group in zip(labels, rows, strict=True)]]
+    if all(len(package) == 1 for package in rows):
+        whole_packages = [[CoreGroup("", tuple(chain(*rows)))]]
     for has_headings, has_labels in ((True, True), (True, False), (False, True), (False, False)):
         if folded and not has_headings:
             break
@@ -231,15 +230,6 @@ def _cell_sizes(threads: int, *, ascii_: bool) -> Iterator[CellSize]:
         for cells in (4, 3, 2, 1):
             if (cells > 1 or not blank_lines) and not (ascii_ and threads > 1 and cells % 2):
                 yield CellSize(cells, height, blank_lines, has_halves=threads > 1)
-
-
-def _whole_packages(packages: Sequence[Groups], package_ids: Sequence[int | None]) -> list[Groups]:
-    """Returns the cores as those of a single package, with a group for each real package."""
-    rows = [tuple(row for group in package for row in group.rows) for package in packages]
-    if all(len(package) == 1 for package in rows):
-        return [[CoreGroup("", tuple(chain(*rows)))]]
-    names = ["" if len(package_ids) == 1 else "p?" if i is None else f"p{i}" for i in package_ids]
-    return [[CoreGroup(name, group_rows) for name, group_rows in zip(names, rows, strict=True)]]
 
 
 def _join_packages(
@@ -295,14 +285,9 @@ def _package_lines(
 
 RIGHT, LEFT, DOWN, UP = 1, 2, 4, 8
 """Bits for the directions in which strokes leave a character cell."""
-_STROKES = {True: " ╺╸━╻┏┓┳╹┗┛┻┃┣┫╋", False: " ╶╴─╷┌┐┬╵└┘┴│├┤┼"}
+STROKES = {True: " ╺╸━╻┏┓┳╹┗┛┻┃┣┫╋", False: " ╶╴─╷┌┐┬╵└┘┴│├┤┼"}
 """Box-drawing characters by the sum of their directions: heavy ones for cores that lose now, and
 light ones for cores that lost something within the last minute."""
-
-
-def ring_side(ring: CoreLoss) -> Run:
-    """Returns the stroke to the left and to the right of a core."""
-    return _STROKES[ring.is_running][UP + DOWN], ring.style
 
 
 def ring_edges(layout: HeatLayout, rings: Sequence[CoreLoss]) -> dict[int, list[Run]]:
@@ -327,7 +312,7 @@ def ring_edges(layout: HeatLayout, rings: Sequence[CoreLoss]) -> dict[int, list[
     for y, cells in strokes.items():
         line: list[Run] = [(" ", "text")] * (max(cells) + 1)
         for x, (directions, ring) in cells.items():
-            line[x] = _STROKES[ring.is_running][directions], ring.style
+            line[x] = STROKES[ring.is_running][directions], ring.style
         for x, run in texts.get(y, {}).items():
             line[x] = run
         edges[y] = join_cells(line)
@@ -423,9 +408,25 @@ class HeatValues:
     def legend(self, cell: CellSize, size: int, losses: Sequence[CoreLoss] | None) -> list[Run]:
         """Returns the second line: how to read a cell, and the cores that lose most. `losses`: the
         cores with losses; None if they are listed beside the map."""
-        wordings, room = self._cell_explanations(cell), size - LOSSES_WIDTH
-        wording = next((runs for runs in wordings if width(runs) <= room), wordings[-1])
-        start: list[Run] = [(" ", "text"), *wording]
+        cores, has_halves = self.cores, cell.has_halves
+        explanation: list[Run] = [("a cell is a core: ", "dim")]
+        short: list[Run] = []
+        if not cores.has_pairs or self.field.of_core or cores.max_threads == 1:
+            explanation = [(f"a cell is a {'core' if cores.has_pairs else 'CPU'}", "dim")]
+        elif cores.max_threads > 2:
+            last, order = cores.max_threads - 1, "row by row" if self.ascii else "from above"
+            explanation.append((f"lp0 to lp{last} {order}", "dim"))
+            short = [(f"lp0–{last} {order}", "dim")]
+        elif has_halves and not self.ascii:
+            explanation += [(theme.LP0, "lp0"), (" upper half lp0, ", "dim"),
+                            (theme.LP1, "lp1"), (" lower half lp1", "dim")]  # fmt: skip
+            short = [(theme.LP0, "lp0"), (" lp0  ", "dim"), (theme.LP1, "lp1"), (" lp1", "dim")]
+        else:
+            text = "left lp0, right lp1" if has_halves else "lp0 above lp1"
+            explanation.append((text, "dim"))
+            short = [("lp0 lp1" if has_halves else text, "dim")]
+        fits = width(explanation) <= size - LOSSES_WIDTH
+        start: list[Run] = [(" ", "text"), *(explanation if fits else short)]
         if size - width(start) - LOSSES_WIDTH >= MARKERS_WIDTH:
             idle = "idle or " if self.field.while_running else ""
             start += [
@@ -451,27 +452,6 @@ class HeatValues:
             runs += [(name, "bright"), share]
         return runs
 
-    def _cell_explanations(self, cell: CellSize) -> list[list[Run]]:
-        """Returns explanations of a cell, the longest first."""
-        cores = self.cores
-        if not cores.has_pairs or self.field.of_core or cores.max_threads == 1:
-            return [[(f"a cell is a {'core' if cores.has_pairs else 'CPU'}", "dim")], []]
-        if cores.max_threads > 2:
-            last, order = cores.max_threads - 1, "row by row" if self.ascii else "from above"
-            short_text = f"lp0–{last} {order}"
-            long_text = f"lp0 to lp{last} {order}"
-        elif cell.has_halves and not self.ascii:
-            pair: list[Run] = [(theme.LP0, "lp0"), (" lp0  ", "dim"), (theme.LP1, "lp1"),
-                               (" lp1", "dim")]  # fmt: skip
-            return [[("a cell is a core: ", "dim"),
-                     (theme.LP0, "lp0"), (" upper half lp0, ", "dim"),
-                     (theme.LP1, "lp1"), (" lower half lp1", "dim")], pair]  # fmt: skip
-        elif cell.has_halves:
-            long_text, short_text = "left lp0, right lp1", "lp0 lp1"
-        else:
-            long_text = short_text = "lp0 above lp1"
-        return [[(f"a cell is a core: {long_text}", "dim")], [(short_text, "dim")]]
-
     # --- the line of the selected core
 
     def core_runs(self, i: int, size: int) -> list[Run]:
@@ -488,24 +468,20 @@ class HeatValues:
         tasks = (parse_task(self.interval.tasks.get(str(cpu))) for cpu in core.cpus)
         if names := [safe_cells(f"{task.comm[:24]} {task.pid}") for task in tasks if task]:
             pieces.append((7, [(" · ".join(names), "text")]))
-        suspect_texts = "; ".join(dict.fromkeys(self._suspect_texts(core)))
-        if not suspect_texts:
-            return fit_line(pieces, size - 1, 2)
-        runs = fit_line(pieces, size - 1 - min(len(suspect_texts) + 2, size // 2), 2)
-        return [*runs, ("  ", "text"), (cut(suspect_texts, size - 3 - width(runs)), "text")]
-
-    def _suspect_texts(self, core: Core) -> Iterator[str]:
-        """Yields the reasons why values of this core are suspect or unknown."""
         interval, key = self.interval, self.field.key
-        for row in core.positions:
-            for reason in doubt_texts(interval, row):
-                yield f"{DOUBTED_SIGN} {safe_cells(reason)}"
+        texts = [f"{DOUBTED_SIGN} {safe_cells(reason)}"
+                 for row in core.positions for reason in doubt_texts(interval, row)]  # fmt: skip
         bounds = interval.split.method[core.core_position] == "bounds"
         for row in core.positions:
             is_hidden = interval.is_at_rest[row] and self.field.while_running
             if interval.online[row] and isnan(self.values[row]) and not is_hidden:
                 reason = Reasons(self.session).short_reason(key, row, bounds=bounds)
-                yield f"{MISSING}: {safe_cells(reason)}"
+                texts.append(f"{MISSING}: {safe_cells(reason)}")
+        if not texts:
+            return fit_line(pieces, size - 1, 2)
+        doubts = "; ".join(dict.fromkeys(texts))
+        runs = fit_line(pieces, size - 1 - min(len(doubts) + 2, size // 2), 2)
+        return [*runs, ("  ", "text"), (cut(doubts, size - 3 - width(runs)), "text")]
 
 
 def value_text(value: float, unit: ClockUnit, digits: int) -> str:

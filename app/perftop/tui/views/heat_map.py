@@ -41,6 +41,9 @@ from perftop.tui.shared.panels import (
 from perftop.tui.shared.tables import title_key
 from perftop.tui.shared.verdict import VERDICT_STEP_NS, is_past, verdict_at
 from perftop.tui.views.heat_cells import (
+    DOWN,
+    STROKES,
+    UP,
     CellSize,
     HeatLayout,
     HeatValues,
@@ -48,7 +51,6 @@ from perftop.tui.views.heat_cells import (
     heat_layout,
     package_groups,
     ring_edges,
-    ring_side,
 )
 
 HEADER_LINES, FOOTER_LINES = 2, 1
@@ -135,41 +137,37 @@ class HeatMap(PaneledView):
             self.make_layout()  # unfolds a package if one of its cores now has a loss
         cell = self._heat_layout.cell
         self._cpu_cells = heat.cpu_cells(cell, theme.letter_styles(self.app.theme))
-        self._make_marks(heat)
+        # The markers beside cells: a sign for suspect values; a ring around a core with a loss or,
+        # without room, the episode's marker; and the cursor, which replaces all others.
+        left_markers, right_markers = dict[int, Run](), dict[int, Run]()
+        for row, core in enumerate(cores) if heat.suspect_positions else ():
+            if not heat.suspect_positions.isdisjoint(core.positions):
+                left_markers[row] = (DOUBTED_SIGN, "dim")
+        selected, has_rings = self.selected_row, self._heat_layout.cell.blank_lines > 0
+        for loss in self._losses:
+            if has_rings:
+                side = STROKES[loss.is_running][UP + DOWN], loss.style
+                left_markers[loss.row] = right_markers[loss.row] = side
+            elif loss.is_running:
+                left_markers[loss.row] = episode_style.marker(loss.episode), loss.style
+                if loss.row == selected:
+                    right_markers[loss.row] = left_markers[loss.row]
+        self._edges = ring_edges(self._heat_layout, self._losses) if has_rings else {}
+        if selected is not None:
+            left_markers[selected] = theme.CURSOR_SIGNS[0], "mark"
+            right_markers.setdefault(selected, (theme.CURSOR_SIGNS[1], "mark"))
+        self._left_markers, self._right_markers = left_markers, right_markers
         losses = None if self.side_width else self._losses
         self.header_lines = [] if self.is_tiny else [
             heat.title(cell, self.width, self._hidden_text()),
             heat.legend(cell, self.width, losses),
         ]  # fmt: skip
-        selected = self.selected_row
         foot = [] if selected is None else heat.core_runs(selected, self.size.width)
         is_beside = self.side_width and not self._losses  # what happened is beside the map
         kinds: tuple[PanelKind, ...] = ("who",) if is_beside else PANEL_KINDS
         panels = self.make_panels(self.spare_lines - FOOTER_LINES, kinds=kinds)
         self.footer_lines = [*panels, (foot, "chosen")]
         self._make_side(selected)
-
-    def _make_marks(self, heat: HeatValues) -> None:
-        """Makes the markers beside cells: a sign for suspect values; a ring around a core with a
-        loss or, without room, the episode's marker; and the cursor, which replaces all others."""
-        left_markers, right_markers = dict[int, Run](), dict[int, Run]()
-        for row, core in enumerate(self.cores.rows) if heat.suspect_positions else ():
-            if not heat.suspect_positions.isdisjoint(core.positions):
-                left_markers[row] = (DOUBTED_SIGN, "dim")
-        selected = self.selected_row
-        for loss in self._losses:
-            if self._heat_layout.cell.blank_lines:
-                left_markers[loss.row] = right_markers[loss.row] = ring_side(loss)
-            elif loss.is_running:
-                left_markers[loss.row] = episode_style.marker(loss.episode), loss.style
-                if loss.row == selected:
-                    right_markers[loss.row] = left_markers[loss.row]
-        has_rings = self._heat_layout.cell.blank_lines > 0
-        self._edges = ring_edges(self._heat_layout, self._losses) if has_rings else {}
-        if selected is not None:
-            left_markers[selected] = theme.CURSOR_SIGNS[0], "mark"
-            right_markers.setdefault(selected, (theme.CURSOR_SIGNS[1], "mark"))
-        self._left_markers, self._right_markers = left_markers, right_markers
 
     def _make_side(self, selected: int | None) -> None:
         """Makes the lines beside the map: the worst cores, the losses of packages, and a remedy."""
@@ -200,22 +198,19 @@ class HeatMap(PaneledView):
             self._worst = inputs, lines
         lines = self._worst[1]
         if is_high:
-            lines = [*lines, ([], None), *self._remedy_lines(size)]
+            lines = [*lines, *[([], None)] * (REMEDY_LINES + 1)]
+            verdict = verdict_at(
+                self.session, self.interval, is_range=self.settings.range_ns is not None
+            )
+            if verdict is not None and verdict.remedy:
+                key = title_key(self.settings.captions["try"], "copy", size)
+                first, *others = wrap_line(safe_cells(verdict.remedy), size - 2)
+                texts = first, fit(" ".join(others), size - 2)  # the key shows a longer one in full
+                remedy_lines = [panel_title("try", "", size, key)]
+                remedy_lines += [[(f"  {text}", "key")] for text in texts]
+                lines[-REMEDY_LINES:-1] = [(runs, None) for runs in remedy_lines]
         self.side_lines = [[(" " * SIDE_GAP, "text"), *runs] for runs, _ in lines]
         self._side_targets = [target for _, target in lines]
-
-    def _remedy_lines(self, size: int) -> list[PanelLine]:
-        """Returns the remedy for the verdict under a title; blank lines if none is known."""
-        is_range = self.settings.range_ns is not None
-        verdict = verdict_at(self.session, self.interval, is_range=is_range)
-        lines: list[PanelLine] = []
-        if verdict is not None and verdict.remedy:
-            key = title_key(self.settings.captions["try"], "copy", size)
-            lines.append((panel_title("try", "", size, key), None))
-            first, *rest = wrap_line(safe_cells(verdict.remedy), size - 2)
-            texts = [first, fit(" ".join(rest), size - 2)]  # the key shows a longer one in full
-            lines += [([(f"  {text}", "key")], None) for text in texts]
-        return [*lines, *[([], None)] * REMEDY_LINES][:REMEDY_LINES]
 
     def _hidden_text(self) -> str:
         """Returns a text with the number of cores that are not visible, and of those among them
