@@ -275,12 +275,17 @@ def show_picture() -> Iterator[StartPicture]:
     signal ends perftop, unless the app has taken over the screen. Keys typed meanwhile are not
     echoed; they can be read afterwards."""
     fd, picture = sys.stdout.fileno(), StartPicture()
-    _wait_for_foreground(fd)
+    # If perftop was started in the background, stop it until the shell brings it to the foreground.
+    # The kernel would do so only when terminal settings are changed, after the picture was drawn.
+    with suppress(OSError):  # the terminal does not control our session
+        if os.tcgetpgrp(fd) != os.getpgrp():
+            signal.raise_signal(signal.SIGTTOU)
     saved_modes = termios.tcgetattr(fd)
     quiet_modes = termios.tcgetattr(fd)
     quiet_modes[3] &= ~termios.ECHO
     with ExitSignals() as exits:
-        _write(fd, _SHOW_SEQUENCE.format(host=_host_name()))
+        host = "".join(c for c in os.uname().nodename if c.isascii() and c.isprintable())
+        _write(fd, _SHOW_SEQUENCE.format(host=host))
         try:
             with suppress(termios.error):  # the terminal may be gone
                 termios.tcsetattr(fd, termios.TCSANOW, quiet_modes)
@@ -292,19 +297,6 @@ def show_picture() -> Iterator[StartPicture]:
                 termios.tcsetattr(fd, termios.TCSANOW, saved_modes)
             if picture.is_shown:
                 _write(fd, _HIDE_SEQUENCE)
-
-
-def _wait_for_foreground(fd: int) -> None:
-    """If perftop was started in the background, stops it until the shell brings it to the
-    foreground. The kernel would do so only when terminal settings are changed, after the picture
-    was drawn."""
-    with suppress(OSError):  # the terminal does not control our session
-        if os.tcgetpgrp(fd) != os.getpgrp():
-            signal.raise_signal(signal.SIGTTOU)
-
-
-def _host_name() -> str:
-    return "".join(c for c in os.uname().nodename if c.isascii() and c.isprintable())
 
 
 def _write(fd: int, text: str) -> None:

@@ -221,8 +221,11 @@ def state_line(session: Session, interval: Interval, size: int) -> list[Run]:
     """Alternatives, of which the first is used that leaves room for the bar."""
     if shares := _mean_shares(split.states[cores]):
         neither, lp0, lp1, both = shares
-        legends = [_legend((both, lp0, lp1, neither), size)]
-        bar = smt_bar
+        legend: list[Run] = []
+        for (shape, name), share in zip(theme.STATES, (both, lp0, lp1, neither), strict=True):
+            legend += [("   ", "text"), (shape, name), (f" {name} ", "dim")]
+            legend.append((_percent(share, size), "text"))
+        legends, bar = [[*legend, (" % ", "dim")]], smt_bar
     elif shares := _mean_shares(split.low[cores]):
         legends = [[("  ", "text"), ("SMT states not counted here: ", "dim"),
                     (theme.UNKNOWN, "unknown"), (" may be any of them ", "dim")]]  # fmt: skip
@@ -262,15 +265,6 @@ def _mean_shares(shares: Floats) -> list[float]:
     """Returns the mean of each column over the rows (cores) without NaN; [] if there are none."""
     known_rows = shares[~np.isnan(shares.sum(axis=1))]
     return known_rows.mean(axis=0).tolist() if len(known_rows) else []
-
-
-def _legend(shares: Sequence[float], size: int) -> list[Run]:
-    """Returns the SMT states with their shapes and shares."""
-    runs: list[Run] = []
-    for (shape, name), share in zip(theme.STATES, shares, strict=True):
-        runs += [("   ", "text"), (shape, name), (f" {name} ", "dim")]
-        runs.append((_percent(share, size), "text"))
-    return [*runs, (" % ", "dim")]
 
 
 def _percent(share: float, size: int) -> str:

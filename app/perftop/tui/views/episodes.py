@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -134,16 +134,6 @@ def duration_text(session: Session, episode: Episode) -> str:
     return long_duration(max(0, end_ns - episode.start_ns)) if has_length else ""
 
 
-def sort_episodes(episodes: Iterable[Episode]) -> list[Episode]:
-    """Returns the running episodes, the costliest first, then the ended ones, the newest first."""
-
-    def key(episode: Episode) -> tuple[float, ...]:
-        runs = episode.end_ns is None
-        return not runs, -total_cost([episode]) if runs else 0.0, -episode.start_ns
-
-    return sorted(episodes, key=key)
-
-
 _DETECTABLE = {
     "turbo-drop": ("turbo drops", (("busy_hz",), ("turbo_ceiling_hz",))),
     "throttle": ("thermal throttling", (
@@ -230,7 +220,12 @@ class Episodes(PaneledView, CursorCanvas):
             self._selected_episode = self._lines[0] if self._lines else None
         if self.settings.cursor_ns != self._cursor_ns:
             self._cursor_ns = self.settings.cursor_ns
-            self._select_at_cursor()
+            at_cursor = set(map(id, episode_style.overlapping_episodes(session, self.interval)))
+            candidates = [episode for episode in self._lines if id(episode) in at_cursor]
+            is_selected = id(self._selected_episode) in at_cursor
+            if self._cursor_ns is not None and candidates and not is_selected:
+                self._selected_episode = max(candidates, key=lambda e: total_cost([e]))
+                self.call_after_refresh(self.scroll_to_cursor)
         self.header_lines = []
         if not self._lines:
             is_filtered = self.settings.mask is not None
@@ -244,19 +239,14 @@ class Episodes(PaneledView, CursorCanvas):
         detail_lines = self._selected_episode_lines(session)
         self.footer_lines = [*detail_lines, *self.make_panels(self.spare_lines - len(detail_lines))]
 
-    def _select_at_cursor(self) -> None:
-        """Selects the costliest episode at the time cursor, unless one at this time is already
-        selected."""
-        ids = list(map(id, episode_style.overlapping_episodes(self.session, self.interval)))
-        shown_episodes = [episode for episode in self._lines if id(episode) in ids]
-        if self._cursor_ns is not None and shown_episodes and id(self._selected_episode) not in ids:
-            self._selected_episode = max(shown_episodes, key=lambda episode: total_cost([episode]))
-            self.call_after_refresh(self.scroll_to_cursor)
-
     def _selected_episode_lines(self, session: Session) -> list[Line]:
-        refusal, episode = self._refusal_runs(session), self._selected_episode
+        episode, refusal = self._selected_episode, list[Run]()
         if episode is None or self.is_tiny:
             return []
+        if self._is_refused and (first_ns := session.past.first_ns) is not None:
+            start_text = clock_time(session.unix(first_ns))
+            text = f" that moment is no longer kept: history begins at {start_text}"
+            refusal = [(text, "text")]
         if self.size.height < MIN_HEIGHT_FOR_DETAILS:
             parts = (cause_name(episode.kind, episode.cause),
                      evidence_text(episode.cause, episode.evidence))  # fmt: skip
@@ -272,16 +262,19 @@ class Episodes(PaneledView, CursorCanvas):
         return [(runs, "calm") for runs in lines]
 
     def _ordered_episodes(self, session: Session) -> list[Episode]:
-        """Returns the episodes on the CPUs of the filter, sorted. Ended episodes do not change, so
-        they are sorted only once."""
+        """Returns the episodes on the CPUs of the filter: the running ones, the costliest first,
+        then the ended ones, the newest first, which do not change and are sorted only once."""
         mask = self.settings.mask
         cpus = None if mask is None else {session.topology[row].cpu for row in mask}
 
+        def key(episode: Episode) -> tuple[float, ...]:
+            runs = episode.end_ns is None
+            return not runs, -total_cost([episode]) if runs else 0.0, -episode.start_ns
+
         def sort(episodes: list[Episode]) -> list[Episode]:
-            return sort_episodes(
-                e for e in episode_style.drop_duplicate_losses(episodes)
-                if cpus is None or not e.cpus or not cpus.isdisjoint(e.cpus)
-            )  # fmt: skip
+            on_cpus = (e for e in episode_style.drop_duplicate_losses(episodes)
+                        if cpus is None or not e.cpus or not cpus.isdisjoint(e.cpus))  # fmt: skip
+            return sorted(on_cpus, key=key)
 
         ended_and_marks = [*session.ended, *session.marks]
         inputs = cpus, len(ended_and_marks), *map(id, (*ended_and_marks[:1], *ended_and_marks[-1:]))
@@ -301,14 +294,6 @@ class Episodes(PaneledView, CursorCanvas):
         """Returns the tasks that lose time because of a running episode; None for ended ones."""
         is_running = episode.end_ns is None
         return victims(self.session, [episode], self.interval.tasks) if is_running else None
-
-    def _refusal_runs(self, session: Session) -> list[Run]:
-        """Returns the reason why the selected episode cannot be opened; empty if the user did not
-        try to open it."""
-        if not self._is_refused or (first_ns := session.past.first_ns) is None:
-            return []
-        start_text = clock_time(session.unix(first_ns))
-        return [(f" that moment is no longer kept: history begins at {start_text}", "text")]
 
     # --- the cursor
 

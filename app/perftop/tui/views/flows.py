@@ -255,16 +255,13 @@ def flow_details(
         texts.append(("try", safe_cells(command)))
         named_pids, takers = _COMMAND_PID.findall(command), {pid for pid, _, _ in flow.pairs} - {0}
         scope = f"for all {len(takers)}" if 0 < len(named_pids) < len(takers) else "expected"
-        texts.append(("", f"{scope}: {_gain_text(flow, newest)}"))
+        gain = f"gets back up to {flow.lost_s:.1f} s, {whole_percent(flow.share)} of its time"
+        counts = {} if newest is None else newest.evidence
+        ipc, ipc_alone = (counts.get(key) for key in ("ipc", "ipc_alone"))
+        if isinstance(ipc, float) and isinstance(ipc_alone, float):
+            gain = f"back to IPC {ipc_alone:.2f}, from {ipc:.2f}"
+        texts.append(("", f"{scope}: {flow.names[1]} {gain}"))
     return texts
-
-
-def _gain_text(flow: Flow, episode: Episode | None) -> str:
-    victim, evidence = flow.names[1], {} if episode is None else episode.evidence
-    ipc, ipc_alone = (evidence.get(key) for key in ("ipc", "ipc_alone"))
-    if isinstance(ipc, float) and isinstance(ipc_alone, float):
-        return f"{victim} back to IPC {ipc_alone:.2f}, from {ipc:.2f}"
-    return f"{victim} gets back up to {flow.lost_s:.1f} s, {whole_percent(flow.share)} of its time"
 
 
 def _remedy(session: Session, flow: Flow, finding: Finding | None, *, is_largest: bool) -> str:

@@ -272,23 +272,19 @@ class Neighbours(PaneledView, CursorCanvas):
         self._columns = flow_columns(max(20, self.width - 2))
         self._thread_columns = thread_columns(self.width)
 
-    def _make_flows(self, report: Report | None) -> list[Flow]:
-        inputs = id(report), self._folded, self.settings.mask
-        if self._flows[0] != inputs:
-            flows: list[Flow] = []
-            if report is not None:
-                positions = self.shown_positions
-                flows = find_flows(self.session, report, positions, folded=self._folded)
-            if report is not self._report:
-                self._checked_report = report and with_checks(report)
-            self._report, self._flows = report, (inputs, flows)
-        return self._flows[1]
-
     def make_lines(self) -> None:
         is_range = self.settings.range_ns is not None
         verdict = verdict_at(self.session, self.interval, is_range=is_range)
         report = verdict.report if verdict is not None else None
-        flows = self._make_flows(report)
+        inputs = id(report), self._folded, self.settings.mask
+        if self._flows[0] != inputs:
+            found = report and find_flows(
+                self.session, report, self.shown_positions, folded=self._folded
+            )
+            if report is not self._report:
+                self._checked_report = report and with_checks(report)
+            self._report, self._flows = report, (inputs, found or [])
+        flows = self._flows[1]
         self._rows, self.header_lines = [*flows], []
         if not flows:
             text = "No CPU is losing time to a neighbour"
@@ -355,22 +351,20 @@ class Neighbours(PaneledView, CursorCanvas):
             lines.append([])
             if ruled_out := report.ruled_out_losses:
                 lines += labelled_lines("ruled out", " · ".join(ruled_out), size, "dim")
-            unmeasured = [f"siblings: {reason}"] if (reason := self._sibling_reason()) else []
+            cores, methods = self.interval.cores.lists, self.interval.split.method
+            pair_methods = {m for m, core in zip(methods, cores, strict=True) if len(core) == 2}
+            sibling_reason = ""
+            if not self.session.has_smt:
+                sibling_reason = "no core has two threads here, as far as this system can see"
+            elif not pair_methods:
+                sibling_reason = "only detected on cores with two threads"
+            elif pair_methods <= {"bounds", None}:
+                sibling_reason = "how long two threads ran at once is known only within bounds"
+            unmeasured = [f"siblings: {sibling_reason}"] if sibling_reason else []
             unmeasured += [loss for loss, _, _ in report.unmeasured_losses]
             unmeasured += [f"{self.settings.captions['report']}: reasons"]
             lines += labelled_lines("not seen", safe_cells(" · ".join(unmeasured)), size, "dim")
         return lines
-
-    def _sibling_reason(self) -> str:
-        """Returns why losses to siblings cannot be detected here; '' if they can."""
-        pairs = [i for i, core in enumerate(self.interval.cores.lists) if len(core) == 2]
-        if not self.session.has_smt:
-            return "no core has two threads here, as far as this system can see"
-        if not pairs:
-            return "only detected on cores with two threads"
-        methods = {method for i, method in enumerate(self.interval.split.method) if i in pairs}
-        bounds_only = methods <= {"bounds", None}
-        return "how long two threads ran at once is known only within bounds" * bounds_only
 
     def _add_job(self, report: Report | None) -> None:
         """Adds the watched job to the header, and its threads to the rows. `report`: the report

@@ -12,7 +12,7 @@ from textual import events
 from textual.binding import BindingType
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.base.text import GHZ, ClockUnit
+from perftop.base.text import ClockUnit
 from perftop.draw.columns import (
     Cell,
     Column,
@@ -36,7 +36,6 @@ from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.panels import PaneledView
 from perftop.tui.shared.row_numbers import (
     MAX_IDLE_UTIL,
-    ViewSettings,
     number_column_of,
     session_clock_unit,
     worst_first_keys,
@@ -180,22 +179,19 @@ class Table(PaneledView, CursorCanvas):
 
     _cpu_columns: CpuColumns
     _row_episodes: RowEpisodes
+    _known_columns: tuple[Number, ...]
+    _page: VisibleColumns
+    _clock: ClockUnit
     _selected: int = 0
     """Position of the CPU under the cursor."""
     _rows: Ints
     """Positions of the shown CPUs whose core is known, in topology order."""
-
-    def __init__(self, settings: ViewSettings, *, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(settings, id=id)
-        self._known_columns: tuple[Number, ...] = ()
-        self._page = VisibleColumns()
-        self._first_column = 0
-        """Index of the first visible column among those that scroll."""
-        self._offline_rows: list[int] = []
-        """Positions of offline CPUs whose core is unknown, which are the last lines."""
-        self._clock = GHZ
-        self._positions_by_line: list[int] = []
-        """The position of the CPU on each line."""
+    _offline_rows: list[int]
+    """Positions of offline CPUs whose core is unknown, which are the last lines."""
+    _positions_by_line: list[int]
+    """The position of the CPU on each line."""
+    _first_column = 0
+    """Index of the first visible column among those that scroll."""
 
     # --- lines from an interval
 
@@ -213,7 +209,7 @@ class Table(PaneledView, CursorCanvas):
         shown_positions = self.shown_positions
         self._rows = np.array([row for row in rows if row in shown_positions], np.intp)
         self._offline_rows = [session.position[cpu] for cpu in self.cores.offline_cpus]
-        self._page.name_columns = name_columns(session)
+        self._page = VisibleColumns(name_columns(session))
         # Nothing is drawn before the first layout.
         self._positions_by_line, self.line_count, self.footer_lines = [], 0, []
         self.forget_strips()
@@ -286,6 +282,7 @@ class Table(PaneledView, CursorCanvas):
 
     async def on_click(self, event: events.Click) -> None:  # type: ignore[override]
         """Sorts by a clicked heading; clicks on lines move the cursor."""
-        column = column_at(self._page.columns, event.x - SIGN_CELLS)
-        if event.y < len(self.header_lines) and column is not None and column.key != "type":
-            await self.sort_by(_ORDERS.get(column.key, column.key))
+        if event.y < len(self.header_lines):
+            column = column_at(self._page.columns, event.x - SIGN_CELLS)
+            if column is not None and column.key != "type":
+                await self.sort_by(_ORDERS.get(column.key, column.key))

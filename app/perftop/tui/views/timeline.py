@@ -175,27 +175,23 @@ class Timeline(PaneledView, CursorCanvas):
         )
         self._lanes = None
 
-    def _arrange(self, session: Session) -> None:
-        settings, cores = self.settings, self.cores
-        if settings.order == "topology" and not settings.reverse:
-            lines = cores.view_lines()
-        else:
-            rows = ordered_rows(cores, settings, session, self.interval)
-            lines = [ViewLine("row", row) for row in rows]
-        if self.is_tiny:
-            lines = [line for line in lines if line.kind == "row"]
-        self._has_headings = any(line.kind == "package" for line in lines)
-        footer_lines = 2 if self.size.height >= MIN_HEIGHT_FOR_TIMES else 1
-        room = self.size.height - (0 if self.is_tiny else HEADER_LINES + footer_lines)
-        self._timeline_layout = timeline_layout(
-            cores, lines, room, settings.order, of_core=self._field.of_core, ascii_=settings.ascii
-        )
-        self.line_count = len(self._timeline_layout.lines)
-
     def make_lines(self) -> None:
         session, interval, settings = self.session, self.interval, self.settings
         if self._lanes is None or settings.order not in {"topology", "CPU number"}:
-            self._arrange(session)
+            lines = self.cores.view_lines()
+            if settings.order != "topology" or settings.reverse:
+                rows = ordered_rows(self.cores, settings, session, interval)
+                lines = [ViewLine("row", row) for row in rows]
+            if self.is_tiny:
+                lines = [line for line in lines if line.kind == "row"]
+            self._has_headings = any(line.kind == "package" for line in lines)
+            footer_lines = 2 if self.size.height >= MIN_HEIGHT_FOR_TIMES else 1
+            height = self.size.height - (0 if self.is_tiny else HEADER_LINES + footer_lines)
+            self._timeline_layout = timeline_layout(
+                self.cores, lines, height, settings.order, of_core=self._field.of_core,
+                ascii_=settings.ascii,
+            )  # fmt: skip
+            self.line_count = len(self._timeline_layout.lines)
         layout = self._timeline_layout
         # Either all numbers are shown or none.
         has_room = self.width > layout.label_width + layout.right_width
