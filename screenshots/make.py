@@ -160,7 +160,7 @@ async def draw_replay(picture: Picture) -> str:
             recorder = Recorder(file.write, hello)
             for message in messages:
                 assert isinstance(message, wire.Frame | wire.Note)
-                recorder.write(message)
+                recorder.write([message])
             recorder.end()
         async with replayed(path, picture.size, picture.keys) as app:
             return app.export_screenshot(title="perftop")

@@ -166,7 +166,7 @@ def _recorded(path: Path, machine: str, seed: int = 7) -> str:
         recorder = Recorder(file.write, hello)
         for message in rest:
             assert isinstance(message, wire.Frame | wire.Note)
-            recorder.write(message)
+            recorder.write([message])
         recorder.end()
     return path.name
 

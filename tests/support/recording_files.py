@@ -19,7 +19,7 @@ def write_recording(
     with path.open("wb") as file:
         recorder = Recorder(file.write, hello)
         for message in messages:
-            recorder.write(message)
+            recorder.write([message])
         if end:
             recorder.end()
     return path

@@ -27,7 +27,7 @@ def record_pieces(
     out = Pieces()
     recorder = Recorder(out.write, hello)
     for message in result:
-        recorder.write(message)
+        recorder.write([message])
     if end:
         recorder.end()
     assert recorder.byte_count == len(out.data)

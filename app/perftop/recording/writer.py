@@ -193,7 +193,7 @@ class Writer:
     def _pack(self) -> None:
         """Replaces the unpacked messages by packed ones. Raises OSError, and then leaves the file
         as it was, if the disk permits."""
-        self._recorder.write_many(self._waiting_messages)
+        self._recorder.write(self._waiting_messages)
         try:
             write_all(self._fd, self._pending_bytes, self._packed_bytes)
         except OSError:

@@ -68,20 +68,25 @@ class Trail:
         self._waiting_samples = StackedSamples()
         """The newest samples, which are not yet in the arrays."""
         self._ends = np.zeros(room, np.int64)
-        self._parts: Singles = np.zeros((2, len(metrics), room, cpus), np.float32)
+        self.terms: Singles = np.zeros((2, len(metrics), room, cpus), np.float32)
+        """Numerators and denominators of metrics."""
         self._counter_rows = counter_rows
         places = ((counters.value_indexes(chosen.column), chosen.rows) for chosen in counter_rows)
         indexes = [[part[rows] for part in of_counter] for of_counter, rows in places]
         indexes.append([np.zeros(0, int)] * 2)
         self._ticks, self._increment_indexes = map(np.concatenate, zip(*indexes, strict=True))
         """Indexes in a Delta of the counters' ticks and increments."""
-        self._counters: Singles = np.zeros((2, len(self._ticks), room), np.float32)
+        self.counters: Singles = np.zeros((2, len(self._ticks), room), np.float32)
+        """Increments and ticks of counters, in the order of `counter_rows`."""
         # The extra position at the end is for cores without known values, which have index -1.
-        self._cores: Singles = np.zeros((room, len(cores.lists) + 1, CEILING_ROW + 1), np.float32)
+        self.core_terms: Singles = np.zeros(
+            (room, len(cores.lists) + 1, CEILING_ROW + 1), np.float32
+        )
+        """The seconds in each SMT state, in all states, and the ceiling of each core."""
 
     @property
     def nbytes(self) -> int:
-        arrays = self._ends, self._parts, self._counters, self._cores
+        arrays = self._ends, self.terms, self.counters, self.core_terms
         return sum(array.nbytes for array in arrays)
 
     @property
@@ -89,33 +94,18 @@ class Trail:
         """Raw time in ns of the end of each sample."""
         return self._ends[: self.count]
 
-    def metric_terms(self, metrics: Sequence[int], samples: slice) -> Singles:
-        """Returns the numerators and denominators of metrics, (2, metrics, samples, CPUs).
-        `metrics`: their indexes in the trail."""
-        self.write_waiting_samples()
-        return self._parts[:, metrics, samples]
-
-    def counter_terms(self, rows: Sequence[int] | slice, samples: slice) -> Singles:
-        """Returns the increments and ticks of counters, (samples, 2, rows), by row of the trail."""
-        self.write_waiting_samples()
-        return self._counters[:, rows, samples].transpose(2, 0, 1)
-
-    def core_terms(self, cores: Sequence[Sequence[int]], samples: slice) -> Singles:
-        """Returns values of cores, (samples, cores, CEILING_ROW + 1): the seconds in each SMT
-        state, in all states, and the ceiling. `cores`: the CPU numbers of each core."""
-        self.write_waiting_samples()
-        return self._cores[samples, self.cores.core_indexes(cores)]
-
     def add(self, batch: SampleBatch, first: int, last: int) -> None:
-        """Adds the samples of a batch from `first` up to but not including `last`."""
+        """Adds the samples of a batch from `first` up to but not including `last`, if any."""
+        if first == last:
+            return
         ends = [frame.time_ns for frame in batch.frames[first:last]]
         self._ends[self.count : self.count + len(ends)] = ends
         self.count += len(ends)
         self._waiting_samples.add(batch, first, last)
 
     def write_waiting_samples(self) -> None:
-        """Writes the waiting samples into the arrays. Writing many takes little longer than writing
-        one."""
+        """Writes the waiting samples into the arrays, which must be done before these are read.
+        Writing many takes little longer than writing one."""
         if not self._waiting_samples.count:
             return
         new_columns = slice(self.count - self._waiting_samples.count, self.count)
@@ -127,8 +117,8 @@ class Trail:
                 top, bottom = (part.take(self._metrics, axis=1) for part in (top, bottom))
             top, bottom = top.swapaxes(0, 1), bottom.swapaxes(0, 1)
             is_known = np.isfinite(top) & np.isfinite(bottom)
-            _write_known(self._parts[0, :, new_columns], top, is_known)
-            _write_known(self._parts[1, :, new_columns], bottom, is_known)
+            _write_known(self.terms[0, :, new_columns], top, is_known)
+            _write_known(self.terms[1, :, new_columns], bottom, is_known)
 
             increments = samples.part(lambda batch: batch.delta.values_at(self._increment_indexes))
             ticks = samples.part(lambda batch: batch.delta.values_at(self._ticks))
@@ -139,15 +129,15 @@ class Trail:
                     increments[:, first:last] = samples.part(rows_of.increments)
                 first = last
             is_known = (np.isfinite(increments) & (ticks > 0)).T
-            _write_known(self._counters[0, :, new_columns], increments.T, is_known)
-            _write_known(self._counters[1, :, new_columns], ticks.T, is_known)
+            _write_known(self.counters[0, :, new_columns], increments.T, is_known)
+            _write_known(self.counters[1, :, new_columns], ticks.T, is_known)
 
             states = samples.part(lambda batch: batch.split.states)
             ceiling = samples.part(lambda batch: batch.ceilings.hz)
             is_known = np.isfinite(states[..., 0])
             ticks = samples.part(lambda batch: batch.delta.tables["cpu"].ticks)
             weight = self.cores.max_of_threads(ticks / self._stamp_hz)
-            cores = self._cores[new_columns, :-1]
+            cores = self.core_terms[new_columns, :-1]
             _write_known(cores[..., :WEIGHT_ROW], states * weight[..., None], is_known[..., None])
             _write_known(cores[..., WEIGHT_ROW], weight, is_known)
             _write_known(cores[..., CEILING_ROW], ceiling, np.isfinite(ceiling))

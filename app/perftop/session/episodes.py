@@ -11,6 +11,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
+from operator import attrgetter
 
 import numpy as np
 
@@ -92,7 +93,7 @@ class EpisodeLog:
         if recording is None or recording.is_complete:
             return detected if recording is None else recording.marks
         marks = {(e.start_ns, str(e.evidence["label"])): e for e in (*detected, *recording.marks)}
-        return sorted(marks.values(), key=_start_ns)
+        return sorted(marks.values(), key=attrgetter("start_ns"))
 
     def in_range(self, since_ns: int, until_ns: int) -> list[Episode]:
         """Returns the episodes that started by `until_ns` and did not end before `since_ns`: first
@@ -178,7 +179,7 @@ class RecordingEpisodes:
 
     def add_mark(self, mark: Episode) -> None:
         """Adds a mark that the user has just set, and that is not in the file."""
-        self.marks = sorted([*self.marks, mark], key=_start_ns)
+        self.marks = sorted([*self.marks, mark], key=attrgetter("start_ns"))
 
     def overlapping(self, since_ns: int, until_ns: int) -> list[Episode]:
         """Returns the ended episodes that started by `until_ns` and ended after `since_ns`, in the
@@ -232,10 +233,6 @@ class EpisodeTally:
         return [episode for episode in worst if episode.depth is not None]
 
 
-def _start_ns(episode: Episode) -> int:
-    return episode.start_ns
-
-
 # --- Marks and warnings from notes, whose data are untrusted.
 
 
@@ -284,11 +281,3 @@ def warning_text(note: wire.Note) -> str:
     if note.kind == "gap":
         return f"{gap_text(note)}: {note.data.get('why')}"[:MAX_WARNING]
     return str(note.data.get("text", ""))[:MAX_WARNING]
-
-
-def recalibration_text(key: str, previous_value: float, new_value: float) -> str:
-    """Returns the warning that a counter does not count in the assumed unit."""
-    return (
-        f"a tick of {key} is {new_value:g} TSC ticks, not {previous_value:g} as assumed until now: "
-        "earlier SMT states are wrong"
-    )

@@ -93,9 +93,16 @@ def read_numbers(session: Session, interval: Interval) -> Numbers:
     keys = _INTERVAL_KEYS.items()
     numbers |= {key: machine_value(session, interval, number) for key, number in keys}
     cores = session.selected_cores()
-    work = np.array([_work_of_core(session, interval, core) for core in cores])
-    if len(work):
-        weight, clock, ceiling = work[np.isfinite(work).all(axis=1)].T
+    work = []
+    """Of each core: the sum of its busy shares, its busiest CPU's clock, and its ceiling in Hz."""
+    for core in cores:
+        rows = [session.position[cpu] for cpu in session.cores[core]]
+        util = np.nan_to_num(interval.values["util"][rows])
+        clock_hz = interval.values["busy_hz"][rows][int(util.argmax())]
+        work.append((util.sum(), clock_hz, interval.ceiling_hz[core]))
+    if work:
+        table = np.array(work)
+        weight, clock, ceiling = table[np.isfinite(table).all(axis=1)].T
         if total := weight.sum():
             numbers["ceiling_hz"] = float((weight * ceiling).sum() / total)
             numbers["below"] = float(weight[clock < ceiling * (1 - DROP_START)].sum() / total)
@@ -105,14 +112,6 @@ def read_numbers(session: Session, interval: Interval) -> Numbers:
     if len(states):
         numbers |= dict(zip(STATES, states.mean(axis=0).tolist(), strict=True))
     return numbers
-
-
-def _work_of_core(session: Session, interval: Interval, core: int) -> tuple[float, float, float]:
-    """Returns the sum of a core's busy shares, its busiest CPU's clock and its ceiling in Hz."""
-    positions = [session.position[cpu] for cpu in session.cores[core]]
-    util = np.nan_to_num(interval.values["util"][positions])
-    clock = interval.values["busy_hz"][positions][int(util.argmax())]
-    return float(util.sum()), float(clock), float(interval.ceiling_hz[core])
 
 
 def lost_share(numbers: Numbers) -> float:

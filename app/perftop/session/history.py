@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 
 import numpy as np
 
@@ -113,13 +113,9 @@ class History:
             if was_kept and self._chunks[-1].before_ns < 0:
                 self._chunks[-1].before_ns, was_kept = self._now_ns, False
             if not was_kept:
-                self._add_to_trail(batch, begin, index)
+                self._chunks[-1].trail.add(batch, begin, index)
                 begin = index + 1
-        self._add_to_trail(batch, begin, last)
-
-    def _add_to_trail(self, batch: SampleBatch, first: int, last: int) -> None:
-        if first < last:
-            self._chunks[-1].trail.add(batch, first, last)
+        self._chunks[-1].trail.add(batch, begin, last)
 
     def write_waiting(self) -> None:
         """Packs the waiting messages, if there are enough, and writes the waiting samples. One call
@@ -150,8 +146,23 @@ class History:
         return not self._chunks or self._chunks[-1].nbytes > self._budget // MIN_CHUNKS
 
     def _begin_chunk(self, reader: SampleReader) -> None:
-        if not self._chunks:
-            self._choose_series(reader)
+        if not self._chunks:  # choose the metrics and counters to record
+            self._metrics = [key for key, variants in reader.evaluator.variants.items() if variants]
+            self._registry, self._stamp_hz = reader.evaluator.registry, reader.counters.stamp_hz
+            columns, topology = reader.counters.columns, reader.hello.topology
+            for name in HISTORY_NUMBERS:
+                if (column := columns.get(COUNTER_BY_NAME[name])) is not None:
+                    self._counters[name] = CounterRows(column, np.zeros(1, int))
+            for key in HISTORY_COUNTERS:
+                if (column := columns.get(key)) is None:
+                    continue
+                rows = [*range(len(reader.hello.packages))]
+                if column.scope != "package":
+                    cpus = {*(column.counter.cpus or ())}
+                    rows = [i for i, row in enumerate(topology) if row.cpu in cpus]
+                self._counters[key] = CounterRows(column, np.array(rows, int))
+            counts = [len(counter_rows.rows) for counter_rows in self._counters.values()]
+            self._first = dict(zip(self._counters, accumulate(counts, initial=0), strict=False))
         metrics = [self._registry.index[key] for key in self._metrics]
         parts = metrics, [*self._counters.values()], reader.counters, reader.cores
         sample_count = self._budget // MIN_CHUNKS // 2 // Trail(*parts, room=1).nbytes
@@ -162,27 +173,6 @@ class History:
         max_waiting_bytes = min(MAX_PACKED_BYTES, self._budget // MIN_WAITING_PARTS)
         packer = Packer(self._layouts)
         self._chunks.append(Chunk(reader.copy(), self._now_ns, trail, packer, max_waiting_bytes))
-
-    def _choose_series(self, reader: SampleReader) -> None:
-        """Chooses the metrics and counters to record."""
-        self._metrics = [key for key, variants in reader.evaluator.variants.items() if variants]
-        self._registry, self._stamp_hz = reader.evaluator.registry, reader.counters.stamp_hz
-        columns, topology = reader.counters.columns, reader.hello.topology
-        for name in HISTORY_NUMBERS:
-            if (column := columns.get(COUNTER_BY_NAME[name])) is not None:
-                self._counters[name] = CounterRows(column, np.zeros(1, int))
-        for key in HISTORY_COUNTERS:
-            if (column := columns.get(key)) is None:
-                continue
-            rows = [*range(len(reader.hello.packages))]
-            if column.scope != "package":
-                cpus = {*(column.counter.cpus or ())}
-                rows = [i for i, row in enumerate(topology) if row.cpu in cpus]
-            self._counters[key] = CounterRows(column, np.array(rows, int))
-        first = 0
-        for name, counter_rows in self._counters.items():
-            self._first[name] = first
-            first += len(counter_rows.rows)
 
     # --- Size and times of the history.
 
@@ -235,7 +225,7 @@ class History:
         all_rows = row_list == self._rows
 
         def part(chunk: Chunk, samples: slice) -> Singles:
-            top_and_bottom = chunk.trail.metric_terms(places, samples)
+            top_and_bottom = chunk.trail.terms[:, places, samples]
             chosen = top_and_bottom if all_rows else top_and_bottom[..., row_list]
             return chosen.transpose(2, 0, 1, 3)
 
@@ -280,7 +270,8 @@ class History:
         """Returns the values of `states` and the turbo ceiling in Hz, (bins, cores, 5)."""
 
         def part(chunk: Chunk, samples: slice) -> Singles:
-            core_sums = chunk.trail.core_terms(cores, samples)
+            trail = chunk.trail
+            core_sums = trail.core_terms[samples, trail.cores.core_indexes(cores)]
             hz = core_sums[:, :, CEILING_ROW:]
             moments = chunk.moments()[samples.start : samples.stop + 1]
             weight = np.where(hz > 0, np.diff(moments)[:, None, None], 0).astype(np.float32)
@@ -299,7 +290,7 @@ class History:
         rows)."""
 
         def part(chunk: Chunk, samples: slice) -> Singles:
-            return chunk.trail.counter_terms(rows, samples)
+            return chunk.trail.counters[:, rows, samples].transpose(2, 0, 1)
 
         sums = self._sums(edges_ns, (2, count), part)
         return sums[:, 0], sums[:, 1]
@@ -318,6 +309,7 @@ class History:
         first, last, sample_count = int(starts[0]), int(starts[-1]) + 1, 0
         parts = []
         for chunk in chunks:
+            chunk.trail.write_waiting_samples()
             count = chunk.trail.count
             samples = slice(max(0, first - sample_count), min(count, last - sample_count))
             parts.append(part(chunk, samples))

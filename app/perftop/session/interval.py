@@ -381,16 +381,13 @@ class Distribution:
             self._count += free_rows
             self._seen_count += used_rows
             rows = rows[used_rows:]
-            self._halve_kept()
-
-    def _halve_kept(self) -> None:
-        """Drops every second row, a few rows at a time: numpy copies overlapping arrays, and the
-        memory of a large copy would not be freed."""
-        self._count = (self._count + 1) // 2
-        self._stride *= 2
-        for start in range(0, self._count, MOVED_ROWS):
-            end = min(start + MOVED_ROWS, self._count)
-            self._kept_samples[start:end] = self._kept_samples[2 * start : 2 * end : 2]
+            # Every second row is dropped, a few rows at a time: numpy copies overlapping arrays,
+            # and the memory of a large copy would not be freed.
+            self._count = (self._count + 1) // 2
+            self._stride *= 2
+            for start in range(0, self._count, MOVED_ROWS):
+                end = min(start + MOVED_ROWS, self._count)
+                self._kept_samples[start:end] = self._kept_samples[2 * start : 2 * end : 2]
 
     def _add_states(self, samples: StackedSamples, states: Floats, weights: Floats) -> None:
         is_known = np.isfinite(states) & np.isfinite(weights)[..., None]

@@ -130,7 +130,13 @@ class Layouts:
     def layout(self, form: bytes) -> Layout:
         layout = self._layouts_by_form.get(form)
         if layout is None:
-            shapes = self._shapes(form)
+            if len(form) != len(self._blocks) or not set(form) <= {0, 1, 2}:
+                raise ValueError("a frame with an unknown form")
+            shapes = []
+            for (block, n), heads_code in zip(self._blocks, form, strict=True):
+                if heads_code:
+                    heads = 1 if heads_code == 1 else n
+                    shapes += [(heads, wire.HEAD), (n, block.valid_words), (n, block.columns)]
             words = sum(rows * width for rows, width in shapes)
             layouts = self._layouts_by_form
             total = sum(cached.words for cached in layouts.values())
@@ -160,16 +166,6 @@ class Layouts:
             frames.append(dict(zip(names, rows, strict=True)))
         return frames
 
-    def _shapes(self, form: bytes) -> list[tuple[int, int]]:
-        if len(form) != len(self._blocks) or not set(form) <= {0, 1, 2}:
-            raise ValueError("a frame with an unknown form")
-        shapes = []
-        for (block, n), heads_code in zip(self._blocks, form, strict=True):
-            if heads_code:
-                heads = 1 if heads_code == 1 else n
-                shapes += [(heads, wire.HEAD), (n, block.valid_words), (n, block.columns)]
-        return shapes
-
 
 class Packer:
     """Packs or unpacks a sequence of messages in order."""
@@ -192,25 +188,21 @@ class Packer:
         forms: dict[bytes, dict[int, wire.Frame]] = {}
         for index, message in enumerate(messages):
             if isinstance(message, wire.Note):
-                body = message.kind, message.time_ns, message.author, message.data
-                packed_messages[index] = _bytes(body)
+                fields = message.kind, message.time_ns, message.author, message.data
+                packed_messages[index] = _bytes(fields)
             else:
                 forms.setdefault(self._layouts.form(message), {})[index] = message
         if len(messages) > 1 and self._exceeds_max_words(forms):
             return [self.pack(message) for message in messages]
         for form, frames in forms.items():
-            packed_frames = self._pack_frames(form, [*frames.values()])
-            for index, packed in zip(frames, packed_frames, strict=True):
-                packed_messages[index] = packed
+            layout = self._layouts.layout(form)
+            words = self._layouts.frame_words([*frames.values()]).take(layout.order, axis=1)
+            rows = np.concatenate([self._previous_words(form, layout)[None], words])
+            self._keep_last(form, words[-1].copy())
+            for (index, f), data in zip(frames.items(), pack(layout, rows), strict=True):
+                body = f.seq, f.time_ns, f.lost, f.late, f.records, form, data
+                packed_messages[index] = _bytes(body)
         return packed_messages
-
-    def _pack_frames(self, form: bytes, frames: Sequence[wire.Frame]) -> list[bytes]:
-        layout = self._layouts.layout(form)
-        words = self._layouts.frame_words(frames).take(layout.order, axis=1)
-        packed = pack(layout, np.concatenate([self._previous_words(form, layout)[None], words]))
-        self._keep_last(form, words[-1].copy())
-        heads = ((f.seq, f.time_ns, f.lost, f.late, f.records, form) for f in frames)
-        return [_bytes((*head, data)) for head, data in zip(heads, packed, strict=True)]
 
     def _exceeds_max_words(self, forms: Iterable[bytes]) -> bool:
         """Returns whether MAX_WORDS may be exceeded with these forms, so that words are dropped."""
@@ -309,10 +301,7 @@ class Recorder:
         self.byte_count = 0
         self._write_message(hello)
 
-    def write(self, message: TimedMessage) -> None:
-        self.write_many([message])
-
-    def write_many(self, messages: Sequence[TimedMessage]) -> None:
+    def write(self, messages: Sequence[TimedMessage]) -> None:
         """Writes messages. The bytes are the same as if each were written alone, but writing many
         at once takes little longer than writing one."""
         while messages:

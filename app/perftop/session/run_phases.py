@@ -12,7 +12,6 @@ import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.model.delta import add_samples
-from perftop.model.sample_reader import SampleBatch, task_snapshots
 from perftop.model.tasks import TaskSnapshot
 from perftop.session.episodes import RUN_ENDED, RUN_STARTED
 from perftop.session.losses import TaskTimeSpan
@@ -30,17 +29,6 @@ class BusyCpus:
         self.all_s = self.one_s = self.none_s = self.between_s = 0.0
         self._alone_s: dict[str, float] = {}
         """By name of a task, the seconds of `one_s` in which it ran most."""
-
-    def add_samples(
-        self, util: Floats, batch: SampleBatch, first: int, snapshot: TaskSnapshot
-    ) -> None:
-        """Adds the samples of a batch from `first` on that `util` has, as in `add`. `snapshot`: the
-        latest tasks before these samples."""
-        last = first + len(util)
-        span_s = (batch.time_ns[first:last] - batch.since_ns[first:last]) / 1e9
-        new_snapshots = batch.cached(task_snapshots).items()
-        later = {at - first: tasks for at, tasks in new_snapshots if first <= at < last}
-        self.add(util, span_s, {0: snapshot} | later)
 
     def add(self, util: Floats, span_s: Floats, snapshots: Mapping[int, TaskSnapshot]) -> None:
         """Adds samples. `util`: busy shares of the selected CPUs, (samples, CPUs); NaN if offline

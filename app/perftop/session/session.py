@@ -213,8 +213,17 @@ class Session:
 
     def _apply_samples(self, batch: SampleBatch, first: int, due_ns: int) -> int:
         """Applies samples of a batch, from `first` to the end of a part. Returns the next index."""
-        if not first:
-            self._notice_recalibration(int(batch.time_ns[0]))
+        for key, calibration in self.calibrations.items() if not first else ():
+            factor = calibration.factor
+            if calibration.state == "settled":
+                factors = self._factors.setdefault(key, [factor])
+                if factors[-1] != factor:
+                    text = (
+                        f"a tick of {key} is {factor:g} TSC ticks, not {factors[-1]:g} as assumed"
+                    )
+                    text += " until now: earlier SMT states are wrong"
+                    self._warn(int(batch.time_ns[0]), text)
+                    self._factors[key] = [factors[-1], factor]
         last = min(len(batch), first + 1 + int(batch.time_ns[first:].searchsorted(due_ns)))
         if self.neighbours.watched_job.name is not None:
             last = first + 1  # only the job's newest record is used
@@ -254,7 +263,10 @@ class Session:
             self._watched_activity = sum(new_activity, self._watched_activity)
         if self._tracks_run:
             util = np.where(self.online, batch.values["util"][first:last], np.nan)
-            self.busy_cpus.add_samples(util[:, self.selected], batch, first, snapshot_before)
+            span_s = (batch.time_ns[first:last] - batch.since_ns[first:last]) / 1e9
+            snapshots = batch.cached(task_snapshots).items()
+            later = {at - first: tasks for at, tasks in snapshots if first <= at < last}
+            self.busy_cpus.add(util[:, self.selected], span_s, {0: snapshot_before} | later)
         if self.tracks_losses:
             self._add_losses(batch, first, last)
         return last
@@ -282,17 +294,6 @@ class Session:
                 text = episodes.SUSPENDED_TEXT + long_duration(now_ns - before_ns)
                 self.log.add_mark(frame.time_ns, text)
 
-    def _notice_recalibration(self, time_ns: int) -> None:
-        """Warns once when a settled calibration factor has changed."""
-        for key, calibration in self.calibrations.items():
-            if calibration.state != "settled":
-                continue
-            factors = self._factors.setdefault(key, [calibration.factor])
-            if factors[-1] != calibration.factor:
-                text = episodes.recalibration_text(key, factors[-1], calibration.factor)
-                self._warn(time_ns, text)
-                self._factors[key] = [factors[-1], calibration.factor]
-
     def _apply_note_or_reject(self, message: wire.Message) -> None:
         """Applies a note, or rejects a frame that is earlier than the previous one."""
         if isinstance(message, wire.Frame):
@@ -302,7 +303,15 @@ class Session:
                 self.history.keep(message, self.reader)
             self.reader.apply_ownership(message)
             if message.kind == "hotplug":
-                self._apply_hotplug(message)
+                self.hotplugs.append(message)
+                if (change := self.reader.apply_hotplug(message)) is not None:
+                    row, online = change
+                    self.topology[row] = wire.row_after_hotplug(message, self.topology[row])
+                    cpu = self.topology[row].cpu
+                    if online and all(cpu not in core for core in self.cores):
+                        self.reader.regroup(self.topology)
+                    ended = self.detector.apply_hotplug(cpu, message.time_ns, online=online)
+                    self.log.add_ended(ended)
             if message.kind == "run-start" and str(message.data.get("pid")) == self.hello.watch:
                 self.run_times.job.root = int(self.hello.watch)
                 argv = message.data.get("argv")
@@ -317,18 +326,6 @@ class Session:
                 self.log.add_mark(message.time_ns, label)
                 if self._tracks_run and message.kind != "gap":
                     self._moments.add_mark(message.time_ns, label, self.run_times)
-
-    def _apply_hotplug(self, note: wire.Note) -> None:
-        self.hotplugs.append(note)
-        change = self.reader.apply_hotplug(note)
-        if change is None:
-            return
-        row, online = change
-        self.topology[row] = wire.row_after_hotplug(note, self.topology[row])
-        cpu = self.topology[row].cpu
-        if online and all(cpu not in core for core in self.cores):
-            self.reader.regroup(self.topology)
-        self.log.add_ended(self.detector.apply_hotplug(cpu, note.time_ns, online=online))
 
     def _warn(self, time_ns: int, text: str) -> None:
         self.warnings = [*self.warnings, text[: episodes.MAX_WARNING]][-MAX_WARNINGS:]
@@ -405,23 +402,18 @@ class Session:
         run_s, part = None, slice(first, last)
         if watched_job.name is not None:
             run_s, waited_s = self.run_times.add_job_record(watched_job, now_ns)
-            self.run_times.io_stall_s += self._io_stall_s(batch, part)
+            # An upper bound of the time for which one task waited for a disk. The kernel averages
+            # I/O pressure over the CPUs that are not idle, which include those whose tasks wait.
+            stalls_s = self.counters.increments(batch.delta[part], MACHINE["pressure_io"].counter)
+            if stalls_s is not None:
+                cpus = np.minimum(1 + np.nansum(batch.values["util"][part], 1), len(self.position))
+                self.run_times.io_stall_s += float(np.nansum(stalls_s[:, 0] * cpus))
             losses.add_wait(waited_s)
             if watched_job.time_ns == now_ns and self._tracks_run:
                 self._moments.add_moment(now_ns, self.run_times)
         losses.add(batch.lost.samples(part), batch.since_ns[part], batch.time_ns[part], run_s)
         if (oldest_ns := losses.oldest_due_ns(now_ns)) is not None:
             losses.settle(self._causes_since(oldest_ns), now_ns)
-
-    def _io_stall_s(self, batch: SampleBatch, part: slice) -> float:
-        """Returns an upper bound of the seconds for which one task waited for a disk in these
-        samples; 0 if unknown. The kernel averages I/O pressure over the CPUs that are not idle,
-        which include those whose tasks wait for a disk."""
-        stalls_s = self.counters.increments(batch.delta[part], MACHINE["pressure_io"].counter)
-        if stalls_s is None:
-            return 0.0
-        active_cpus = np.minimum(1 + np.nansum(batch.values["util"][part], 1), len(self.position))
-        return float(np.nansum(stalls_s[:, 0] * active_cpus))
 
     def totals(self) -> Totals:
         """Returns the totals since the start. Requires `track_losses` at the start."""

@@ -315,7 +315,7 @@ def test_an_invalid_index_is_reported_and_not_used(
     out = Pieces()
     recorder = Recorder(out.write, HELLO)
     for message in FOUND:
-        recorder.write(message)
+        recorder.write([message])
     falsify(recorder._blocks)
     at = recorder.byte_count
     recorder.end()

@@ -177,7 +177,7 @@ def write_recording(directory: Path, name: str, util: float, begins_s: int, seco
     with (directory / f"{name}.perftop").open("wb") as file:
         recorder = Recorder(file.write, hello)
         for seq in range(1, 10 * seconds + 1):
-            recorder.write(machine.frame(seq))
+            recorder.write([machine.frame(seq)])
         recorder.end()
 
 

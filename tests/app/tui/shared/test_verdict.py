@@ -515,7 +515,7 @@ def test_a_recording_begins_without_a_verdict(tmp_path: Path) -> None:
         recorder = Recorder(file.write, hello)
         for frame in frames:
             assert isinstance(frame, wire.Frame)
-            recorder.write(frame)
+            recorder.write([frame])
         recorder.end()
 
     async def texts() -> tuple[str, str]:
