@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 
 from perfprobe.instruments import timers
@@ -115,6 +116,15 @@ class LoopWindow:
         return span.length_s * (advance.end - advance.begin) / (span.end - span.begin)
 
     @property
+    def instructions_per_turn(self) -> float:
+        return load.loop_instructions(self.chain_run.run.kind)
+
+    @property
+    def cycles_per_turn(self) -> float | None:
+        cycles = self.chain_run.cycles_per_instruction
+        return None if cycles is None else load.chain_instructions(self.chain_run.run.kind) * cycles
+
+    @property
     def lost_s(self) -> float:
         """Seconds of the run in which the thread did not run. When they occurred is unknown."""
         return self.chain_run.run.span.lost_s
@@ -124,52 +134,34 @@ Measure = Callable[[LoopWindow], Outcome | None]
 """A function that compares a counter with its expected value; None if it was not read twice."""
 
 
-def _counted_measure(
-    key: str, per_turn: Callable[[LoopWindow], float | None], subtracted_key: str = ""
-) -> Measure:
-    """Returns the measure of a count that is proportional to the loop's turns and that other tasks
-    can only increase. If `subtracted_key` is given, the count with this key is subtracted."""
-
-    def measure(window: LoopWindow) -> Outcome | None:
-        advance, count_per_turn = window.advance(key), per_turn(window)
-        turns = window.turns(advance) if advance else None
-        part = window.advance(subtracted_key) if subtracted_key else CounterAdvance(0, 0, 0.0)
-        if advance is None or part is None or turns is None or count_per_turn is None:
-            return None
-        expected, max_gain = turns * count_per_turn, window.lost_s * MAX_PER_S
-        return Outcome(
-            window.cpu, expected, advance.amount - part.amount, expected, max_gain=max_gain
-        )
-
-    return measure
+def _counted_outcome(
+    window: LoopWindow, key: str, per_turn: float | None, subtracted_key: str = ""
+) -> Outcome | None:
+    """Checks a count that is proportional to the loop's turns and that other tasks can only
+    increase. If `subtracted_key` is given, the count with this key is subtracted."""
+    advance = window.advance(key)
+    turns = window.turns(advance) if advance else None
+    part = window.advance(subtracted_key) if subtracted_key else CounterAdvance(0, 0, 0.0)
+    if advance is None or part is None or turns is None or per_turn is None:
+        return None
+    expected, measured = turns * per_turn, advance.amount - part.amount
+    max_gain = window.lost_s * MAX_PER_S
+    return Outcome(window.cpu, expected, measured, expected, max_gain=max_gain)
 
 
-def instructions_per_turn(window: LoopWindow) -> float:
-    return load.loop_instructions(window.chain_run.run.kind)
-
-
-def cycles_per_turn(window: LoopWindow) -> float | None:
-    cycles = window.chain_run.cycles_per_instruction
-    return None if cycles is None else load.chain_instructions(window.chain_run.run.kind) * cycles
-
-
-def _constant_rate_measure(key: str) -> Measure:
-    """Returns the measure of a counter that advances at a constant rate while the CPU is busy; it
-    is compared with the TSC, by the candidate factor that fits best."""
-
-    def measure(window: LoopWindow) -> Outcome | None:
-        advance = window.advance(key)
-        if advance is None:
-            return None
-        ticks = advance.end - advance.begin
-        candidates = (ticks / factor for factor in tick_factors(window.log, key))
-        expected = min(candidates, key=lambda value: abs(value - advance.amount))
-        # A hypervisor or a limit on CPU time halts the counter; other tasks do not. All lost time
-        # may be due to the hypervisor.
-        max_loss = window.lost_s / window.seconds(advance) * expected
-        return Outcome(window.cpu, expected, advance.amount, expected, max_loss=max_loss)
-
-    return measure
+def _constant_rate_outcome(window: LoopWindow, key: str) -> Outcome | None:
+    """Checks a counter that advances at a constant rate while the CPU is busy, against the TSC, by
+    the candidate factor that fits best."""
+    advance = window.advance(key)
+    if advance is None:
+        return None
+    ticks = advance.end - advance.begin
+    candidates = (ticks / factor for factor in tick_factors(window.log, key))
+    expected = min(candidates, key=lambda value: abs(value - advance.amount))
+    # A hypervisor or a limit on CPU time halts the counter; other tasks do not. All lost time may
+    # be due to the hypervisor.
+    max_loss = window.lost_s / window.seconds(advance) * expected
+    return Outcome(window.cpu, expected, advance.amount, expected, max_loss=max_loss)
 
 
 def tick_factors(log: FrameLog, key: str) -> list[float]:
@@ -181,20 +173,14 @@ def tick_factors(log: FrameLog, key: str) -> list[float]:
     return candidates or [1.0]
 
 
-def _time_measure(key: str, *, busy: bool) -> Measure:
-    """Returns the measure of a CPU's busy (`busy`) or idle time during work without a pause."""
-
-    def measure(window: LoopWindow) -> Outcome | None:
-        advance = window.advance(key)
-        if advance is None:
-            return None
-        span_s, lost_s = window.seconds(advance), window.lost_s
-        max_loss, max_gain = (lost_s, 0.0) if busy else (0.0, lost_s)
-        return Outcome(
-            window.cpu, span_s if busy else 0.0, advance.amount, span_s, max_loss, max_gain
-        )
-
-    return measure
+def _time_outcome(window: LoopWindow, key: str, *, busy: bool) -> Outcome | None:
+    """Checks a CPU's busy (`busy`) or idle time during work without a pause."""
+    advance = window.advance(key)
+    if advance is None:
+        return None
+    span_s, lost_s = window.seconds(advance), window.lost_s
+    expected_s, max_loss, max_gain = (span_s, lost_s, 0.0) if busy else (0.0, 0.0, lost_s)
+    return Outcome(window.cpu, expected_s, advance.amount, span_s, max_loss, max_gain)
 
 
 def _user_outcome(window: LoopWindow) -> Outcome | None:
@@ -216,23 +202,25 @@ def _user_outcome(window: LoopWindow) -> Outcome | None:
 
 
 CHECKS_BY_CODE: Mapping[int, Mapping[Check, Measure]] = {
-    load.FREE_LOOP: {INSTRUCTIONS_CHECK: _counted_measure("instructions", instructions_per_turn)},
+    load.FREE_LOOP: {
+        INSTRUCTIONS_CHECK: lambda w: _counted_outcome(w, "instructions", w.instructions_per_turn),
+    },
     load.IMUL_LOOP: {
-        CYCLES_CHECK: _counted_measure("cycles", cycles_per_turn),
-        APERF_CHECK: _counted_measure("aperf", cycles_per_turn),
-        TSC_CHECK: _constant_rate_measure("msr_tsc"),
-        REF_CHECK: _constant_rate_measure("ref"),
-        MPERF_CHECK: _constant_rate_measure("mperf"),
-        BUSY_CHECK: _time_measure("busy_s", busy=True),
-        NEVER_IDLE_CHECK: _time_measure("idle_s", busy=False),
+        CYCLES_CHECK: lambda w: _counted_outcome(w, "cycles", w.cycles_per_turn),
+        APERF_CHECK: lambda w: _counted_outcome(w, "aperf", w.cycles_per_turn),
+        TSC_CHECK: partial(_constant_rate_outcome, key="msr_tsc"),
+        REF_CHECK: partial(_constant_rate_outcome, key="ref"),
+        MPERF_CHECK: partial(_constant_rate_outcome, key="mperf"),
+        BUSY_CHECK: partial(_time_outcome, key="busy_s", busy=True),
+        NEVER_IDLE_CHECK: partial(_time_outcome, key="idle_s", busy=False),
         USER_TIME_CHECK: _user_outcome,
     },
     load.ENTER_LOOP: {
-        KERNEL_INSTRUCTIONS_CHECK: _counted_measure(
-            "instructions", instructions_per_turn, subtracted_key="kernel_instructions"
+        KERNEL_INSTRUCTIONS_CHECK: lambda w: _counted_outcome(
+            w, "instructions", w.instructions_per_turn, "kernel_instructions"
         ),
-        KERNEL_CYCLES_CHECK: _counted_measure(
-            "cycles", cycles_per_turn, subtracted_key="kernel_cycles"
+        KERNEL_CYCLES_CHECK: lambda w: _counted_outcome(
+            w, "cycles", w.cycles_per_turn, "kernel_cycles"
         ),
     },
 }
@@ -272,31 +260,16 @@ CPU_CHECKS = (IDLE_CHECK, PATTERN_BUSY_CHECK, STAT_CHECK, HALTED_CHECK)
 PATTERN_CHECKS = (*CPU_CHECKS, *TRACED_CHECKS.values(), *TICK_CHECKS.values())
 
 
-@dataclass(frozen=True, slots=True)
-class PatternTicks:
-    """TSC ticks between two reads: of the whole time (`total`), of the time in which the first or
-    the second pattern worked, and of the time in which both worked."""
-
-    total: int
-    first: int
-    second: int
-    both: int
-
-    def states(self) -> tuple[int, int, int, int]:
-        """Returns the TSC ticks in each state, in the order of STATES."""
-        neither = self.total - self.first - self.second + self.both
-        return neither, self.first - self.both, self.second - self.both, self.both
-
-
-def pattern_ticks(
+def pattern_states(
     first: Sequence[WorkSpan], second: Sequence[WorkSpan], advance: CounterAdvance
-) -> PatternTicks:
-    """Returns how long each of two patterns worked, and both together, between the reads of
-    `advance`."""
+) -> dict[str, int]:
+    """Returns the TSC ticks between the reads of `advance` in which neither of two patterns worked,
+    only the first, only the second, and both, by the keys in STATES."""
     ticks0, ticks1 = (sum(span.end - span.begin for span in spans) for spans in (first, second))
     pairs = product(first, second)
     both = sum(max(0, min(a.end, b.end) - max(a.begin, b.begin)) for a, b in pairs)
-    return PatternTicks(advance.end - advance.begin, ticks0, ticks1, both)
+    neither = advance.end - advance.begin - ticks0 - ticks1 + both
+    return dict(zip(STATES, (neither, ticks0 - both, ticks1 - both, both), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +291,15 @@ class PatternReads:
         begin, end = span[0], span[-1]
         return ticks * (end.end_ns - begin.begin_ns) / (end.end - begin.begin) / 1e9
 
+    def outcome(
+        self, cpus: Sequence[int], expected: float, measured: float, total: float, unit_s: float
+    ) -> Outcome:
+        """Returns the outcome for a count of the first of `cpus`, which disturbances on any of
+        `cpus` may change. All counts are in a unit of `unit_s`."""
+        doubt = self.runs.disturbed_s(cpus) / unit_s
+        is_clear = self.runs.is_conclusive(cpus, total * unit_s)
+        return Outcome(cpus[0], expected, measured, total, doubt, doubt, is_clear)
+
 
 def pattern_outcomes(log: FrameLog, runs: PatternRuns) -> Iterator[tuple[Check, Outcome]]:
     reads = PatternReads(log, runs)
@@ -336,61 +318,47 @@ def _cpu_outcomes(reads: PatternReads, row: int, cpu: int) -> Iterator[tuple[Che
         advance = reads.advance(check.counter, row)
         if advance is None:
             continue
-        ticks = pattern_ticks(spans, (), advance)
-        total_s = reads.seconds(ticks.total)
-        expected = reads.seconds(ticks.total - ticks.first if asleep else ticks.first)
+        states = pattern_states(spans, (), advance)
+        total_s, busy_s = reads.seconds(sum(states.values())), reads.seconds(states["lp0_s"])
         measured = advance.amount
         if check is STAT_CHECK and (iowait := reads.advance("stat_iowait_s", row)):
             measured += iowait.amount  # time in iowait is also idle time
-        max_loss, max_gain = (other_tasks_s, lost_s) if asleep else (lost_s, other_tasks_s)
+        expected, max_loss, max_gain = busy_s, lost_s, other_tasks_s
+        if asleep:
+            expected, max_loss, max_gain = total_s - busy_s, other_tasks_s, lost_s
         conclusive = reads.runs.is_conclusive([cpu], total_s)
         yield check, Outcome(cpu, expected, measured, total_s, max_loss, max_gain, conclusive)
     if (advance := reads.advance("ref", row)) is not None:
-        ticks = pattern_ticks(spans, (), advance)
-        yield HALTED_CHECK, _ticking_outcome(reads, [cpu], advance.amount, ticks.first, ticks.total)
-
-
-def _ticking_outcome(
-    reads: PatternReads, cpus: Sequence[int], measured: float, expected: float, total: int
-) -> Outcome:
-    """Returns the outcome for a count of the first of `cpus`, which disturbances on any of `cpus`
-    may change. All counts are in TSC ticks."""
-    ticks = reads.runs.disturbed_s(cpus) / reads.seconds(1)
-    conclusive = reads.runs.is_conclusive(cpus, reads.seconds(total))
-    return Outcome(cpus[0], expected, measured, total, ticks, ticks, conclusive)
+        states = pattern_states(spans, (), advance)
+        ticks, busy_ticks, unit_s = sum(states.values()), states["lp0_s"], reads.seconds(1)
+        yield HALTED_CHECK, reads.outcome([cpu], busy_ticks, advance.amount, ticks, unit_s)
 
 
 def _core_outcomes(
     reads: PatternReads, row: int, cpus: tuple[int, int]
 ) -> Iterator[tuple[Check, Outcome]]:
-    """Yields the pattern_outcomes for the counters of a core and of its two CPUs."""
+    """Yields the outcomes for the counters of a core and of its two CPUs."""
     first, second = (reads.runs.spans[cpu] for cpu in cpus)
-    doubt = reads.runs.disturbed_s(cpus)
-    for i, key in enumerate(STATES):
+    for key in STATES:
         if (advance := reads.advance(key, row)) is not None:
-            ticks = pattern_ticks(first, second, advance)
-            expected, total_s = reads.seconds(ticks.states()[i]), reads.seconds(ticks.total)
-            is_clear = reads.runs.is_conclusive(cpus, total_s)
-            outcome = Outcome(cpus[0], expected, advance.amount, total_s, doubt, doubt, is_clear)
+            states = pattern_states(first, second, advance)
+            expected, total_s = reads.seconds(states[key]), reads.seconds(sum(states.values()))
+            outcome = reads.outcome(cpus, expected, advance.amount, total_s, 1.0)
             yield TRACED_CHECKS[key], outcome
     position = {cpu_row.cpu: i for i, cpu_row in enumerate(reads.log.hello.topology)}
     for key, check in TICK_CHECKS.items():
         for lp, cpu in enumerate(cpus):
-            if (advance := reads.advance(key, position[cpu])) is not None:
-                ticks = pattern_ticks(first, second, advance)
-                expected = expected_ticks(key, lp, ticks)
-                amounts = (advance.amount * factor for factor in tick_factors(reads.log, key))
-                amount = min(amounts, key=lambda amount: abs(amount - expected))
-                ordered_cpus = (cpu, cpus[1 - lp])
-                yield check, _ticking_outcome(reads, ordered_cpus, amount, expected, ticks.total)
-
-
-def expected_ticks(key: str, lp: int, ticks: PatternTicks) -> float:
-    """Returns the count of an SMT event on thread `lp` (0 or 1) that follows from the event's
-    definition, in TSC ticks."""
-    _, lp0, lp1, both = ticks.states()
-    if key == "one_thread":
-        return (lp0, lp1)[lp]
-    if key == "any_thread":
-        return lp0 + lp1 + both
-    return (lp0, lp1)[lp] + both / 2
+            if (advance := reads.advance(key, position[cpu])) is None:
+                continue
+            states = pattern_states(first, second, advance)
+            total, alone = sum(states.values()), states[f"lp{lp}_s"]
+            # The counts follow from the definitions of the events.
+            ticks = {
+                "one_thread": alone,
+                "any_thread": total - states["neither_s"],
+                "distributed": alone + states["both_s"] / 2,
+            }[key]
+            amounts = (advance.amount * factor for factor in tick_factors(reads.log, key))
+            amount = min(amounts, key=lambda amount: abs(amount - ticks))
+            ordered_cpus = (cpu, cpus[1 - lp])
+            yield check, reads.outcome(ordered_cpus, ticks, amount, total, reads.seconds(1))
