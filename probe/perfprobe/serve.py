@@ -116,9 +116,8 @@ def _read_stdin(fd: int, event: int, stdin: int, stdout: int) -> bytes:
 def asked_to_end(stop: int) -> bool:
     """Returns whether a signal arrived or the parent has closed stdin."""
     stdin = sys.stdin.fileno() if sys.stdin is not None else -1
-    ready_fds = select.select([stop, *([stdin] if _closes_with_parent(stdin) else [])], [], [], 0)[
-        0
-    ]
+    fds = [stop, stdin] if _closes_with_parent(stdin) else [stop]
+    ready_fds, _, _ = select.select(fds, [], [], 0)
     return stop in ready_fds or (stdin in ready_fds and not os.read(stdin, 4096))
 
 

@@ -49,7 +49,13 @@ def read_cpus(root: Path = Path("/")) -> list[Cpu]:
             package, core = ids.get(row.cpu, (row.package, None))
             rows[index] = replace(row, package=package, core=core)
     l3 = _l3_groups(base, rows)
-    nodes = _numa_nodes(root, base, present)
+    directory, nodes = f"{root}/sys/devices/system/node", dict[int, int]()
+    for node in files.numbered_entries(directory, "node"):
+        for cpu in files.read_cpu_list(f"{directory}/node{node}/cpulist"):
+            nodes.setdefault(cpu, node)
+    for cpu in present:
+        if cpu not in nodes and (links := files.numbered_entries(f"{base}/cpu{cpu}", "node")):
+            nodes[cpu] = links[0]
     types = _core_types(root, base, rows)
     rows = [
         replace(row, l3=l3.get(row.cpu), node=nodes.get(row.cpu), type=types.get(row.cpu))
@@ -238,18 +244,6 @@ def _l3_directory(base: str, cpu: int) -> str | None:
             if kind not in {"Data", "Instruction"}:
                 return directory
     return None
-
-
-def _numa_nodes(root: Path, base: str, present_cpus: list[int]) -> dict[int, int]:
-    directory = f"{root}/sys/devices/system/node"
-    nodes: dict[int, int] = {}
-    for node in files.numbered_entries(directory, "node"):
-        for cpu in files.read_cpu_list(f"{directory}/node{node}/cpulist"):
-            nodes.setdefault(cpu, node)
-    for cpu in present_cpus:
-        if cpu not in nodes and (links := files.numbered_entries(f"{base}/cpu{cpu}", "node")):
-            nodes[cpu] = links[0]
-    return nodes
 
 
 def _core_types(root: Path, base: str, rows: list[Cpu]) -> dict[int, str]:

@@ -294,11 +294,15 @@ class CpuCounts:
 
 
 def read_counts(cpu: int, root: Path = Path("/")) -> CpuCounts:
-    usage = resource.getrusage(resource.RUSAGE_THREAD)
-    text = files.read_head(f"{root}/proc/interrupts", MAX_BYTES)
-    return CpuCounts(
-        usage.ru_nivcsw, parse_interrupts(text, cpu), read_ticks(root), _idle_s(root, cpu)
-    )
+    switches = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
+    interrupts = parse_interrupts(files.read_head(f"{root}/proc/interrupts", MAX_BYTES), cpu)
+    ticks = read_ticks(root)
+    # The kernel adds the time in an idle state when the CPU leaves the state, so the sum is
+    # complete if the CPU itself reads it.
+    times = [files.read_number(f"{path}/time") for path in clues.idle_state_paths(root, cpu)]
+    known_times = [time for time in times if time is not None]
+    idle_s = sum(known_times) / 1e6 if known_times else None
+    return CpuCounts(switches, interrupts, ticks, idle_s)
 
 
 def read_ticks(root: Path = Path("/")) -> Ticks:
@@ -314,14 +318,6 @@ def parse_interrupts(text: str, cpu: int) -> dict[str, int]:
             name = " ".join(words) if label.isalpha() else words[-1]
             counts[name] = counts.get(name, 0) + int(count)
     return counts
-
-
-def _idle_s(root: Path, cpu: int) -> float | None:
-    """Returns the CPU's idle time in s; None without cpuidle files. The kernel adds the time in an
-    idle state when the CPU leaves the state, so the sum is complete if the CPU itself reads it."""
-    times = [files.read_number(f"{path}/time") for path in clues.idle_state_paths(root, cpu)]
-    known_times = [time for time in times if time is not None]
-    return sum(known_times) / 1e6 if known_times else None
 
 
 # --- differences between two readings -------------------------------------------------------------

@@ -255,8 +255,16 @@ class Quotas:
         if self._scan_count - self._unlimited_since.get(group, -REREAD_SCANS) < REREAD_SCANS:
             return None
         directory = self._hierarchy.path(group)
-        cpus = _quota_cpus(directory, self._hierarchy.version)
-        if cpus is None:
+        if self._hierarchy.version == 2:
+            words = files.read_text(f"{directory}/cpu.max", MAX_FILE_BYTES).split()
+        else:
+            names = "cpu.cfs_quota_us", "cpu.cfs_period_us"
+            words = [
+                files.read_text(f"{directory}/{name}", MAX_FILE_BYTES).strip() for name in names
+            ]
+        # Without a quota, a file has "max" or -1, or does not exist.
+        is_limited = len(words) == 2 and all(w.isdecimal() and len(w) < 16 for w in words)
+        if not is_limited or not int(words[1]):
             self._unlimited_since[group] = self._scan_count
             if len(self._unlimited_since) > MAX_GROUPS * MAX_DEPTH:
                 self._unlimited_since.clear()
@@ -265,6 +273,7 @@ class Quotas:
         if "nr_throttled" not in counts:
             return None
         throttled_us = counts.get("throttled_usec", 0) or counts.get("throttled_time", 0) // 1000
+        cpus = int(words[0]) / int(words[1])
         return [cpus, counts.get("nr_periods", 0), counts["nr_throttled"], throttled_us]
 
 
@@ -273,17 +282,3 @@ def enclosing_groups(group: str) -> list[str]:
     """Returns a control group and its ancestors, the innermost first; [] for ''."""
     path = PurePosixPath(group)
     return [str(p) for p in (path, *path.parents)][:MAX_DEPTH] if group else []
-
-
-def _quota_cpus(directory: str, version: int) -> float | None:
-    """Returns the number of CPUs that a group's quota allows; None if it has no quota."""
-    if version == 2:
-        words = files.read_text(f"{directory}/cpu.max", MAX_FILE_BYTES).split()
-    else:
-        names = "cpu.cfs_quota_us", "cpu.cfs_period_us"
-        texts = [files.read_text(f"{directory}/{name}", MAX_FILE_BYTES) for name in names]
-        words = [text.strip() for text in texts]
-    if len(words) != 2 or not all(word.isdecimal() and len(word) < 16 for word in words):
-        return None  # the file has "max" or -1, or does not exist
-    quota, period = map(int, words)
-    return quota / period if period else None

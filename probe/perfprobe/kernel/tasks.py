@@ -269,7 +269,14 @@ class TaskScanner:
         new_readings: dict[str, _TaskReading] = {}
         by_cpu: dict[int, list[_RunningTask]] = {}
         start_ns, since_ns = self._now_ns(), self._scan_start_ns if self._readings else None
-        for names in self._pid_batches():
+        # /proc is listed only if a task was created: with cold caches an entry costs the kernel
+        # 3 us, more than a read of the process's CPU clock.
+        may_be_new = self._new_task_check is None or self._new_task_check.has_new_tasks()
+        batches = numbered_batches(self._proc)
+        if self._readings and not may_be_new:
+            known_pids = iter([*self._readings])
+            batches = iter(lambda: [*islice(known_pids, BATCH_ENTRIES)], [])
+        for names in batches:
             for name in names:
                 last = self._readings.get(name)
                 # The CPU clock is read before the stat file, so that no time is counted twice.
@@ -309,15 +316,6 @@ class TaskScanner:
             managers = {pid: comm for pid, comm in comms.items() if comm in POWER_MANAGERS}
             quotas = self._quotas.record(self._watched_pids())
             self._ready = _non_empty(managers=managers, quotas=quotas)
-
-    def _pid_batches(self) -> Iterator[list[str]]:
-        """Yields the PIDs in batches. /proc is listed only if a task was created: with cold caches
-        an entry costs the kernel 3 us, more than a read of the process's CPU clock."""
-        may_be_new = self._new_task_check is None or self._new_task_check.has_new_tasks()
-        if may_be_new or not self._readings:
-            return numbered_batches(self._proc)
-        known_pids = iter([*self._readings])
-        return iter(lambda: [*islice(known_pids, BATCH_ENTRIES)], [])
 
     def _make_records(self, by_cpu: dict[int, list[_RunningTask]]) -> Iterator[None]:
         """Makes the records of the tasks that ran on each CPU, the task that ran most first."""

@@ -345,11 +345,7 @@ class LimitStatus(PolledFiles):
             yield row, [None] * PLR_COUNTER.columns if bits is None else [*self._poll_counts[row]]
 
     def _open_files(self, root: Path) -> None:
-        try:
-            paths = sorted((root / DEBUGFS).glob("tpmi-*/plr/domain*/status"))
-        except OSError:
-            paths = []
-        for path in paths:
+        for path in sorted((root / DEBUGFS).glob("tpmi-*/plr/domain*/status")):
             try:
                 self.keep(files.open_file(path))
             except OSError as error:

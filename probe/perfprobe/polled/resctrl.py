@@ -15,6 +15,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 from perfprobe import wire
@@ -164,19 +165,16 @@ class Resctrl(PolledFiles):
         yield ""
         names = (name for name in files.file_names(self._directory) if name not in NOT_GROUPS)
         base = self._directory
-        matching_names = (n for n in names if os.path.isdir(f"{base}/{n}/mon_data"))  # noqa: PTH112
-        for count, name in enumerate(matching_names):
-            if count < MAX_GROUPS:
-                yield f"/{name}"
+        groups = (f"/{n}" for n in names if os.path.isdir(f"{base}/{n}/mon_data"))  # noqa: PTH112
+        yield from islice(groups, MAX_GROUPS)
 
     def _monitoring_groups(self, groups: Sequence[str]) -> Iterator[str]:
         """Yields the monitoring groups in these control groups, as paths below the mount point."""
-        count = 0
-        for group in groups:
-            mon_directory = f"{group}/mon_groups"
-            for name in files.file_names(self._directory + mon_directory)[: MAX_GROUPS - count]:
-                count += 1
-                yield f"{mon_directory}/{name}"
+        directories = (f"{group}/mon_groups" for group in groups)
+        paths = (
+            f"{d}/{name}" for d in directories for name in files.file_names(self._directory + d)
+        )
+        yield from islice(paths, MAX_GROUPS)
 
     def _l3_numbers(self) -> list[int]:
         return files.numbered_entries(f"{self._directory}/mon_data", "mon_L3_")

@@ -96,9 +96,6 @@ SAMPLE_S = 0.02
 MAX_RETRY_S = 6.0
 """Time in s after which no check is tried again, so that selftest takes less than ten seconds."""
 
-Test = tuple[list[Check], Callable[[], Outcomes]]
-"""Checks that are tried together, and a function that tries them once."""
-
 
 def run(
     source: Source, stopped: Callable[[], bool] = lambda: False, *, source_name: str | None = None
@@ -114,8 +111,14 @@ def run(
     begin, started = read_instant(), time.monotonic()
     log = FrameLog(source)
     results = CheckResults(log, cpus, started + MAX_RETRY_S, stopped)
-    for checks, attempt in _tests(log, cpus):
-        results.try_checks(checks, attempt)
+    if len(cpus) > 1 and hello.tsc_hz is not None:
+        offsets = partial(cpu_checks.offset_outcomes, cpus, hello.tsc_hz.hz)
+        results.try_checks([cpu_checks.OFFSET_CHECK], offsets)
+    for kind, measures in cpu_checks.CHECKS_BY_CODE.items():
+        if checks := [check for check in measures if check.counter in log.counters]:
+            results.try_checks(checks, partial(_working_outcomes, log, cpus, kind))
+    checks = [check for check in cpu_checks.PATTERN_CHECKS if check.counter in log.counters]
+    results.try_checks(checks, partial(_resting_outcomes, log, cpus))
     span = instruments.copy_memory(log)
     other_rows = instruments.counter_rows(log, span)
     results.add(cpu_checks.RATE_CHECK, cpu_checks.rate_outcomes(hello, begin, read_instant()))
@@ -147,18 +150,6 @@ def run(
         "wrong": [*dict.fromkeys([*unusable, *contradicted])],
         **extra_output,
     }
-
-
-def _tests(log: FrameLog, cpus: Sequence[int]) -> Iterator[Test]:
-    hz = log.hello.tsc_hz
-    if len(cpus) > 1 and hz is not None:
-        yield [cpu_checks.OFFSET_CHECK], lambda: cpu_checks.offset_outcomes(cpus, hz.hz)
-    for kind, measures in cpu_checks.CHECKS_BY_CODE.items():
-        checks = [check for check in measures if check.counter in log.counters]
-        if checks:
-            yield checks, partial(_working_outcomes, log, cpus, kind)
-    checks = [check for check in cpu_checks.PATTERN_CHECKS if check.counter in log.counters]
-    yield checks, partial(_resting_outcomes, log, cpus)
 
 
 def _working_outcomes(log: FrameLog, cpus: Sequence[int], kind: int) -> Outcomes:

@@ -246,17 +246,13 @@ class Tables:
         self.pressure = np.array([s.pressure for s in stages], np.int64)
         hot = np.array([s.hot_c for s in stages], np.float64)
         self.target_c = np.where(hot > 0, hot, 36 + self.mw * 0.0003)
-        self.first_c = self._first_c(cells)
-
-    def _first_c(self, cells: list[int]) -> NDArray[np.float64]:
-        """Returns packages' temperatures in °C at each stage's start, once the script repeats."""
-        first = np.empty_like(self.target_c)
+        self.first_c = np.empty_like(self.target_c)
+        """Packages' temperatures in °C at each stage's start, once the script repeats."""
         start_c = self.target_c[-1]
         for _ in range(2):
             for i, count in enumerate(cells):
-                first[i] = start_c
+                self.first_c[i] = start_c
                 start_c = approach_exponentially(start_c, self.target_c[i], count / CELLS_PER_S)
-        return first
 
     def stage_of(self, cells: Ints) -> Ints:
         """Returns the number of the stage to which each cell belongs."""

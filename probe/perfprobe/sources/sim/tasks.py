@@ -100,14 +100,22 @@ class SimTasks:
 
 class SimWatchedJob:
     """Makes the record of the watched job. Each of its processes has one thread, which runs and
-    waits as its TaskShare specifies. `text` is the job's PID or name."""
+    waits as its TaskShare specifies. `text` is the job's PID or name. Raises Unavailable if no
+    process has the PID."""
 
     def __init__(self, schedule: Schedule, text: str) -> None:
         self._schedule = schedule
         cpus = schedule.machine.cpus
         tasks = [stage[:cpus] for stage in schedule.tables.tasks]
         width = max(len(members) for stage in tasks for members in stage)
-        self._job = _job_tasks(tasks, width, text)
+        pid = parse_pid(text)
+        if pid is None:
+            self._job = _per_task(tasks, width, lambda task: task.comm == text) > 0
+        else:
+            pids = pid_of(np.arange(cpus)[:, None], np.arange(width), cpus)
+            self._job = (_per_task(tasks, width, lambda _: True) > 0) & (pids == int(pid))
+            if not self._job.any():
+                raise Unavailable(f"no process {pid}")
         """By stage, CPU and place: whether the task belongs to the job."""
         self._parts = self._job * _per_task(tasks, width, lambda task: task.part)
         self._waits = self._job * _per_task(tasks, width, lambda task: task.wait)
@@ -160,16 +168,3 @@ def _per_task(tasks: TaskTable, width: int, value: Callable[[TaskShare], int]) -
         for cpu, members in enumerate(row):
             table[stage, cpu, : len(members)] = [value(task) for task in members]
     return table
-
-
-def _job_tasks(tasks: TaskTable, width: int, text: str) -> NDArray[np.bool_]:
-    """Returns, by stage, CPU and place, whether the task belongs to the job with this name or PID.
-    Raises Unavailable if no process has the PID."""
-    pid, cpus = parse_pid(text), len(tasks[0])
-    if pid is None:
-        return _per_task(tasks, width, lambda task: task.comm == text) > 0
-    pids = pid_of(np.arange(cpus)[:, None], np.arange(width), cpus)
-    matches = (_per_task(tasks, width, lambda _: True) > 0) & (pids == int(pid))
-    if not matches.any():
-        raise Unavailable(f"no process {pid}")
-    return np.asarray(matches)
