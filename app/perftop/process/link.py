@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from itertools import repeat
+from itertools import chain, repeat
 from math import inf, nan
 from typing import Protocol
 
@@ -35,9 +35,8 @@ larger one means that the machine was suspended."""
 
 
 def retry_waits_s() -> Iterator[float]:
-    """Yields the seconds to wait before each attempt to connect."""
-    yield from RETRY_WAITS_S
-    yield from repeat(RETRY_WAITS_S[-1])
+    """Returns the seconds to wait before each attempt to connect."""
+    return chain(RETRY_WAITS_S, repeat(RETRY_WAITS_S[-1]))
 
 
 class EchoSource(Protocol):

@@ -317,8 +317,9 @@ class HttpResponse(NamedTuple):
         return head.encode() + (b"" if self.head_only else self.body)
 
 
-def error_response(status: HTTPStatus) -> HttpResponse:
-    return HttpResponse(status, f"{status.value} {status.phrase}\n".encode())
+def error_response(status: HTTPStatus, *, head_only: bool = False) -> HttpResponse:
+    body = f"{status.value} {status.phrase}\n".encode()
+    return HttpResponse(status, body, head_only=head_only)
 
 
 def http_response(head: bytes, render: RenderPage) -> HttpResponse:
@@ -339,20 +340,16 @@ def http_response(head: bytes, render: RenderPage) -> HttpResponse:
         return error_response(HTTPStatus.BAD_REQUEST)
     if method not in {"GET", "HEAD"}:
         return error_response(HTTPStatus.METHOD_NOT_ALLOWED)
-    page = _page_response(target.partition("?")[0], fields.get("accept", ""), render)
-    return page._replace(head_only=method == "HEAD")
-
-
-def _page_response(path: str, accept: str, render: RenderPage) -> HttpResponse:
+    path, is_head = target.partition("?")[0], method == "HEAD"
     if path == "/":
-        return HttpResponse(HTTPStatus.OK, INDEX, HTML)
+        return HttpResponse(HTTPStatus.OK, INDEX, HTML, is_head)
     if path != "/metrics":
-        return error_response(HTTPStatus.NOT_FOUND)
-    is_openmetrics = wants_openmetrics(accept)
+        return error_response(HTTPStatus.NOT_FOUND, head_only=is_head)
+    is_openmetrics = wants_openmetrics(fields.get("accept", ""))
     body = render(is_openmetrics)
     if body is None:
-        return error_response(HTTPStatus.SERVICE_UNAVAILABLE)
-    return HttpResponse(HTTPStatus.OK, body, OPENMETRICS if is_openmetrics else TEXT)
+        return error_response(HTTPStatus.SERVICE_UNAVAILABLE, head_only=is_head)
+    return HttpResponse(HTTPStatus.OK, body, OPENMETRICS if is_openmetrics else TEXT, is_head)
 
 
 def wants_openmetrics(accept: str) -> bool:
@@ -365,17 +362,11 @@ def wants_openmetrics(accept: str) -> bool:
         if is_openmetrics and values.get("version", "1.0.0") not in {"1.0.0", "0.0.1"}:
             continue
         if is_openmetrics or kind in {"text/plain", "text/*", "*/*"}:
-            quality = max(best_quality[is_openmetrics], _quality(values.get("q", "1")))
-            best_quality[is_openmetrics] = quality
+            with contextlib.suppress(ValueError):
+                quality = float(values.get("q", "1"))
+                if best_quality[is_openmetrics] < quality <= 1:
+                    best_quality[is_openmetrics] = quality
     return best_quality[True] > 0 and best_quality[True] >= best_quality[False]
-
-
-def _quality(text: str) -> float:
-    try:
-        quality = float(text)
-    except ValueError:
-        return 0.0
-    return quality if 0 <= quality <= 1 else 0.0
 
 
 class PageServer:
@@ -384,9 +375,6 @@ class PageServer:
     def __init__(self, render: RenderPage) -> None:
         self.render = render
         self.open: dict[Connection, None] = {}
-
-    def new_connection(self) -> Connection:
-        return Connection(self)
 
     def admit(self, connection: Connection) -> bool:
         """Adds a connection, possibly in place of an idle one. Returns False if there is no

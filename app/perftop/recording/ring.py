@@ -88,7 +88,12 @@ class Ring:
         self._is_full = False
         self._final_extent = ""
         try:
-            self._directory = _locked_directory(path)
+            self._directory = _open_directory(path, make=True)
+            try:
+                fcntl.flock(self._directory.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(self._directory.fd)
+                raise Failed(f"{path} is in use: another perftop records there") from None
             self._keep_parts_of_last_run()
         except OSError as error:
             raise write_failure(path, error) from None
@@ -126,16 +131,13 @@ class Ring:
     def _write(self, message: TimedMessage) -> None:
         if isinstance(message, wire.Note) and message.kind == "hotplug":
             wire.apply_hotplug(self._topology, message)
-        if self._writer is None or self._begins_part(message):
+        since_ns = self._parts[-1].begin_ns if self._parts else -self._part_ns
+        is_frame = isinstance(message, wire.Frame)
+        if self._writer is None or (is_frame and message.time_ns - since_ns >= self._part_ns):
             self._next_part(message.time_ns)
         assert self._writer is not None
-        self.frames += isinstance(message, wire.Frame)
+        self.frames += is_frame
         self._writer.write(message)
-
-    def _begins_part(self, message: TimedMessage) -> bool:
-        """Returns whether this message begins a new part."""
-        since_ns = self._parts[-1].begin_ns if self._parts else -self._part_ns
-        return isinstance(message, wire.Frame) and message.time_ns - since_ns >= self._part_ns
 
     def end(self) -> None:
         if self._writer is not None:
@@ -320,17 +322,6 @@ def _merged_sizes(directories: Iterable[_Sizes]) -> _Sizes:
     for parts in directories:
         sizes.update(parts)
     return sizes
-
-
-def _locked_directory(path: Path) -> OwnDirectory:
-    """Opens the directory, or makes it, and locks it against other writers. Raises Failed."""
-    directory = _open_directory(path, make=True)
-    try:
-        fcntl.flock(directory.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(directory.fd)
-        raise Failed(f"{path} is in use: another perftop records there") from None
-    return directory
 
 
 def check_path(path: Path) -> None:

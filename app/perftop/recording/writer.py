@@ -138,7 +138,11 @@ class Writer:
         self._recorder.end()
         self._write_or_fail(self._pack)
         self.is_open = False
-        if not self._is_at_path():
+        try:
+            has_moved = not os.path.samestat(self._status, self.path.lstat())
+        except OSError:
+            has_moved = True
+        if has_moved:
             self.path = Path(f"/proc/self/fd/{self._fd}").readlink()
         try:
             os.close(self._fd)
@@ -153,13 +157,6 @@ class Writer:
     @property
     def _current_path(self) -> Path:
         return self.path.with_name(self._hidden_name or self.path.name)
-
-    def _is_at_path(self) -> bool:
-        """Returns whether the file is still at its path."""
-        try:
-            return os.path.samestat(self._status, self.path.lstat())
-        except OSError:
-            return False
 
     def _check_file(self) -> None:
         """Raises Failed if somebody removed or shortened the file, so that it could not be read."""

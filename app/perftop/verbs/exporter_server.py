@@ -16,6 +16,7 @@ from perftop.base.errors import USAGE, Failed, failure_to_write, print_error
 from perftop.output.export.exporter_page import Detail, Page
 from perftop.process.launch import SOCKET_SCHEME, socket_path
 from perftop.process.serving import (
+    Connection,
     PageServer,
     failure_to_listen,
     inherited_sockets,
@@ -113,7 +114,7 @@ class Exporter(Consumer):
         """Starts to accept connections of a socket."""
         loop, unix = asyncio.get_running_loop(), isinstance(listener.getsockname(), str)
         serve = loop.create_unix_server if unix else loop.create_server
-        server = await serve(self._server.new_connection, sock=listener)
+        server = await serve(lambda: Connection(self._server), sock=listener)
         await servers.enter_async_context(server)
         warning = "; anyone who can reach it can read it" if is_public(listener) else ""
         print_error(f"{listener_address(listener)}: {self._page.series} series{warning}")

@@ -40,7 +40,9 @@ async def running_server(
 ) -> AsyncIterator[tuple[PageServer, int]]:
     """A server on a free port."""
     server = PageServer(render)
-    listener = await asyncio.get_running_loop().create_server(server.new_connection, "127.0.0.1", 0)
+    listener = await asyncio.get_running_loop().create_server(
+        lambda: serving.Connection(server), "127.0.0.1", 0
+    )
     async with listener:
         yield server, listener.sockets[0].getsockname()[1]
         server.close()
