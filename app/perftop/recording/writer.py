@@ -25,7 +25,6 @@ WAITING_BYTES = 64_000_000
 """Maximum bytes of messages that wait for the disk: half a minute of the largest machines."""
 MAX_UNPACKED_BYTES = 1 << 22
 """Maximum bytes of messages that wait to be packed."""
-NOTICE_S = 10.0
 END_S = 2.0
 """Seconds without progress on the disk after which the app exits even if messages are unwritten."""
 
@@ -238,42 +237,42 @@ class ScreenRecorder:
     """Records the stream that the screen shows, in a separate thread, so that a slow disk cannot
     block the screen."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, session: Session, show_notice: Callable[[str], None]) -> None:
+        """`show_notice`: called with a message when a recording starts, ends or fails."""
+        self._session, self._show_notice = session, show_notice
         self._thread: _RecordingThread | None = None
-        self._notice, self._until_s = "", 0.0
 
     def add(self, message: wire.Message) -> None:
         """Records a message that the session has applied, if a recording is running."""
         if self._thread is not None and isinstance(message, wire.Frame | wire.Note):
             self._thread.put(message)
 
-    def toggle(self, now_s: float) -> None:
+    def toggle(self) -> None:
         """Starts or stops recording."""
         thread = self._thread
         if thread is None or thread.failed:
             self._thread = thread = self._start_thread()
-            self._notify(f"recording to {thread.path}", now_s)
+            self._show_notice(f"recording to {thread.path}")
         else:
             thread.put(None)
 
-    def status(self, now_s: float) -> tuple[str | None, str]:
-        """Returns two texts for the status line: the size of the recording (None if there is none)
-        and a notice."""
+    @property
+    def size_text(self) -> str | None:
+        """The size of the recording; '' if it has failed; None if there is none."""
         thread = self._thread
-        if thread is not None and thread.failed:
-            if self._notice != thread.failed:
-                self._notify(thread.failed, now_s)
-        elif thread is not None and not thread.is_alive():
-            self._notify(f"recorded {thread.extent}", now_s)
-            self._thread = None
-        notice = self._notice if now_s < self._until_s else ""
-        if self._thread is None:
-            return None, notice
-        return "" if self._thread.failed else size_text(self._thread.byte_count), notice
+        if thread is None:
+            return None
+        return "" if thread.failed else size_text(thread.byte_count)
 
-    def clear_notice(self) -> None:
-        self._until_s = 0.0
+    def report(self) -> None:
+        """Reports once that the recording has failed or ended."""
+        thread = self._thread
+        if thread is not None and thread.failed and not thread.is_reported:
+            thread.is_reported = True
+            self._show_notice(thread.failed)
+        elif thread is not None and not thread.failed and not thread.is_alive():
+            self._thread = None
+            self._show_notice(f"recorded {thread.extent}")
 
     def end(self) -> str:
         """Ends the recording when the app ends. Returns a message for the user, or ''."""
@@ -302,9 +301,6 @@ class ScreenRecorder:
         thread.start()
         return thread
 
-    def _notify(self, notice: str, now_s: float) -> None:
-        self._notice, self._until_s = notice, now_s + NOTICE_S
-
 
 class _RecordingThread(threading.Thread):
     """Writes the earlier messages, and then those passed to `put`."""
@@ -316,6 +312,8 @@ class _RecordingThread(threading.Thread):
         self.path = path
         self.failed = ""
         """Why the recording has failed; '' if it has not."""
+        self.is_reported = False
+        """Whether the user has been told of the failure."""
         self._hello, self._earlier_messages = hello, earlier_messages
         self._writer: Writer | None = None
         self._queue: SimpleQueue[TimedMessage | None] = SimpleQueue()

@@ -36,8 +36,6 @@ if TYPE_CHECKING:  # imported here, because these modules import numpy
 
 PANE_UPDATE_S = 0.1
 """Seconds between two updates of the output pane; output that changes faster cannot be read."""
-END_NOTICE_NS = 10_000_000_000
-"""Time in ns for which a notice reports the command's end."""
 MAX_UNSEEN_BYTES = 1 << 16
 """Maximum bytes of output kept for the next update of the pane, or for the terminal if the screen
 closes first."""
@@ -61,8 +59,8 @@ class CommandSource(LiveSource):
         self._is_screen_closed = False
         self._is_stopped = False
         """Whether the user ended perftop before the command started, which must then not start."""
-        self._has_seen_end = False
-        """Whether the user has pressed a key after the command's end."""
+        self._has_reported_end = False
+        """Whether a notice has reported the command's end."""
         self._printout = OutputLines()
         self._unseen_output = b""
         self._set_read_pause: Callable[[float], None] = lambda _: None
@@ -189,17 +187,16 @@ class CommandSource(LiveSource):
             start_ns = 0 if self.measurement is None else self.measurement.job.start_ns
             time_text = running_time((raw_ns() - start_ns) // 10**9) if start_ns else "waits"
             return status._replace(job_text=f"{name} {time_text}")
-        notice = status.notice
-        if not (notice or self._has_seen_end or raw_ns() - run.end_ns > END_NOTICE_NS):
-            run_length = long_duration(run.end_ns - run.start_ns)
-            notice = f"{name} ended with status {run.status} after {run_length}"
-            notice += " · q quits and prints the summary"
-        job_text = f"{name} ended: {run.status}"
-        return status._replace(job_text=job_text, job_status=run.status, notice=notice)
+        return status._replace(job_text=f"{name} ended: {run.status}", job_status=run.status)
 
-    def on_notice_read(self) -> None:
-        self._has_seen_end = self.run is not None
-        super().on_notice_read()
+    def on_tick(self) -> None:
+        super().on_tick()
+        run = self.run
+        if run is not None and not self._has_reported_end:
+            self._has_reported_end = True
+            run_length = long_duration(run.end_ns - run.start_ns)
+            text = f"{self._name} ended with status {run.status} after {run_length}"
+            self.show_notice(f"{text} · q quits and prints the summary")
 
     # --- signals and keys for the command
 

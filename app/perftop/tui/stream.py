@@ -143,8 +143,7 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
 
     @abstractmethod
     def complete_status(self, status: AppStatus) -> AppStatus:
-        """Returns the status with the state of this source added, and its notice if the status has
-        none."""
+        """Returns the status with the state of this source added."""
 
     def on_tick(self) -> None:
         """Called about once a second, even if no messages arrive."""
@@ -324,21 +323,19 @@ class LiveSource(StreamSource):
         hangs, the time since the last message."""
         if not self.has_started:
             return status
-        now_s = self.clock()
-        silent_s = now_s - self._last_message_s
+        silent_s = self.clock() - self._last_message_s
         limit_s = MIN_SILENCE_S + 2 * self.session.hello.sample_ns / 1e9
         is_hanging = status.failure_text is None and silent_s > limit_s
-        recording, recorder_notice = self._recorder.status(now_s) if self._recorder else (None, "")
-        link = self._link()
+        link, recorder = self._link(), self._recorder
         return status._replace(
-            silent_s=silent_s if is_hanging else None, recording_text=recording,
-            notice=status.notice or recorder_notice, link=None if link is None else link.state(),
-        )  # fmt: skip
+            silent_s=silent_s if is_hanging else None,
+            recording_text=None if recorder is None else recorder.size_text,
+            link=None if link is None else link.state(),
+        )
 
-    def on_notice_read(self) -> None:
+    def on_tick(self) -> None:
         if self._recorder is not None:
-            self._recorder.clear_notice()
-        super().on_notice_read()
+            self._recorder.report()
 
     def toggle_pause(self) -> None:
         if self.is_paused:
@@ -373,8 +370,8 @@ class LiveSource(StreamSource):
 
     def record(self) -> None:
         if self.has_started:
-            self._recorder = self._recorder or ScreenRecorder(self.session)
-            self._recorder.toggle(self.clock())
+            self._recorder = self._recorder or ScreenRecorder(self.session, self.show_notice)
+            self._recorder.toggle()
         self.check()
 
     def end_recording(self) -> str:

@@ -40,7 +40,8 @@ class RecordedSession:
     def __init__(self, budget: int = 10**8) -> None:
         self.machine = Machine(cores=2)
         self.session = Session(self.machine.hello, History(self.machine.hello, budget))
-        self.recorder = ScreenRecorder(self.session)
+        self.notices: list[str] = []
+        self.recorder = ScreenRecorder(self.session, self.notices.append)
         self.applied: list[TimedMessage] = []
 
     def apply(self, *messages: TimedMessage) -> None:
@@ -53,8 +54,12 @@ class RecordedSession:
 
     def wait_for_end_message(self) -> str:
         """Waits until the recording has ended; returns the message about it."""
-        wait_for(lambda: self.recorder.status(0.0)[0] is None, "the thread has ended")
-        return self.recorder.status(0.0)[1]
+        wait_for(lambda: self.reported_size() is None, "the thread has ended")
+        return self.notices[-1]
+
+    def reported_size(self) -> str | None:
+        self.recorder.report()
+        return self.recorder.size_text
 
 
 def only_file(directory: Path) -> Path:
@@ -70,10 +75,10 @@ def comparable_messages(result: list[TimedMessage]) -> list[tuple[str, int]]:
 def test_history_and_new_samples_are_recorded_once_each(working_directory: Path) -> None:
     played = RecordedSession()
     played.frames(0, 120)
-    played.recorder.toggle(0.0)
-    assert played.recorder.status(0.0)[1] == f"recording to {wait_for_only_file(working_directory)}"
+    played.recorder.toggle()
+    assert played.notices[-1] == f"recording to {wait_for_only_file(working_directory)}"
     played.frames(120, 130)
-    played.recorder.toggle(0.0)
+    played.recorder.toggle()
     message = played.wait_for_end_message()
     path = only_file(working_directory)
     assert (
@@ -106,7 +111,7 @@ def test_a_recording_contains_cpus_that_went_offline_before_its_history(
     played.frames(2, 900)
     assert played.session.history is not None
     assert (played.session.history.first_ns or 0) > 100 * SAMPLE_NS  # precondition of the test
-    played.recorder.toggle(0.0)
+    played.recorder.toggle()
     assert played.recorder.end().startswith("recorded ")
     content = read_messages(only_file(working_directory))
     assert comparable_messages(content)[0] == ("hotplug", 2 * SAMPLE_NS - 1)
@@ -145,15 +150,13 @@ def test_a_failing_disk_is_reported_and_loses_one_message(
     monkeypatch.setattr(writer, "write_all", failing_disk(errno.EIO, 8))
     played = RecordedSession()
     played.frames(0, 20)
-    played.recorder.toggle(0.0)
-    wait_for(
-        lambda: played.recorder.status(0.0)[0] == "", "the recorder reports that it is written"
-    )
+    played.recorder.toggle()
+    wait_for(lambda: played.reported_size() == "", "the recorder reports that it is written")
     played.frames(20, 25)
     path = only_file(working_directory)
     safe = f"0.6 s, 7 frames, {writer.size_text(path.stat().st_size)} are saved in {path}"
-    assert played.recorder.status(5.0) == ("", f"recording has stopped: broken; {safe}")
-    assert played.recorder.status(11.0) == ("", "")
+    played.recorder.report()
+    assert played.notices[1:] == [f"recording has stopped: broken; {safe}"], "it is reported once"
     assert comparable_messages(
         read_messages(only_file(working_directory), ended=False)
     ) == comparable_messages(played.applied[:7])
@@ -174,14 +177,12 @@ def test_a_hanging_disk_blocks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         writer, "WAITING_BYTES", 10 * (1000 + wire.frame_bytes(played.machine.hello))
     )
     played.frames(0, 5)
-    played.recorder.toggle(0.0)
+    played.recorder.toggle()
     played.frames(5, 15)
-    assert played.recorder.status(0.0)[0] == "0 kB"
+    assert played.reported_size() == "0 kB"
     played.frames(15, 17)
-    assert played.recorder.status(0.0) == (
-        "",
-        "recording has stopped: the disk accepts no more data",
-    )
+    assert played.reported_size() == ""
+    assert played.notices[-1] == "recording has stopped: the disk accepts no more data"
     assert "the disk does not respond" in played.recorder.end()
     answers.set()
 
@@ -190,11 +191,9 @@ def test_a_missing_directory_is_reported(working_directory: Path) -> None:
     played = RecordedSession()
     played.frames(0, 5)
     working_directory.rmdir()
-    played.recorder.toggle(0.0)
-    wait_for(
-        lambda: played.recorder.status(0.0)[0] == "", "the recorder reports that it is written"
-    )
-    assert played.recorder.status(0.0)[1].startswith("cannot record to h-2023")
+    played.recorder.toggle()
+    wait_for(lambda: played.reported_size() == "", "the recorder reports that it is written")
+    assert played.notices[-1].startswith("cannot record to h-2023")
     working_directory.mkdir()  # pytest removes it
 
 
