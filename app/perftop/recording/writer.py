@@ -313,7 +313,7 @@ class _RecordingThread(threading.Thread):
         self.failed = ""
         """Why the recording has failed; '' if it has not."""
         self.is_reported = False
-        """Whether the user has been told of the failure."""
+        """Whether the failure has been reported."""
         self._hello, self._earlier_messages = hello, earlier_messages
         self._writer: Writer | None = None
         self._queue: SimpleQueue[TimedMessage | None] = SimpleQueue()

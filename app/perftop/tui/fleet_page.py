@@ -359,8 +359,9 @@ def newest_episode_lines(state: FleetState, max_episodes: int, size: int) -> lis
     fleet, count = state.matching_fleet, len(state.machines)
     scope = "all machines" if fleet is state.fleet else count_noun(count, "machine")
     title = justify([(f"episodes of {scope}", "dim")], [("length", "dim")], size)
-    episodes = fleet.newest_episodes(max_episodes)
-    lines = [plain_line(*_episode_runs(state, episode, size)) for episode in episodes]
+    lines = [
+        plain_line(*_episode_runs(state, e, size)) for e in fleet.newest_episodes(max_episodes)
+    ]
     return [plain_line(*title), *(lines or [plain_line(("none so far", "faint"))])]
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from math import isnan
 from typing import ClassVar, Protocol
 
 from textual import events
@@ -30,6 +31,7 @@ from perftop.tui.fleet_page import NUMBER_HELP, fleet_page_lines
 from perftop.tui.fleet_state import FleetState
 from perftop.tui.frame.bottom import KeyPiece, ShownKeys, key_at, key_pieces
 from perftop.tui.frame.monitor import FLEET_VARIABLE, cycle
+from perftop.tui.frame.top import CpuCost
 from perftop.tui.page_screen import PageScreen
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import chart_glyphs
@@ -106,7 +108,14 @@ class FleetScreen(PageScreen):
         self._source.update_state(state)
         state.theme = self.app.current_theme.name
         state.glyphs = chart_glyphs(self.app)
-        self._order_machines()
+        # The order changes every SORT_PERIOD_S, and immediately if the sort key, the filter or the
+        # set of answering machines has changed.
+        machines = state.fleet.rows(state.choice, state.now)
+        inputs = state.choice, frozenset((m.name, m.is_answering) for m in machines)
+        if inputs != self._order_inputs or not 0 <= state.now - self._ordered_at < SORT_PERIOD_S:
+            self._order_inputs, self._ordered_at = inputs, state.now
+            self._position_by_name = {machine.name: i for i, machine in enumerate(machines)}
+        state.machines = sorted(machines, key=lambda m: self._position_by_name[m.name])
         names = [m.name for m in state.machines]
         if not self._has_selected or state.selected_name not in names:
             answering_names = (m.name for m in state.machines if m.is_answering)
@@ -125,17 +134,6 @@ class FleetScreen(PageScreen):
         self._key_pieces = key_pieces(shown, state.captions, width)
         key_runs = [(piece.text, piece.style) for piece in self._key_pieces]
         return [*fleet_page_lines(state), (key_runs, "calm")]
-
-    def _order_machines(self) -> None:
-        """Puts the machines in display order, which is updated every SORT_PERIOD_S, and immediately
-        if the sort key, the filter or the set of answering machines has changed."""
-        state = self.state
-        rows = state.fleet.rows(state.choice, state.now)
-        basis = state.choice, frozenset((machine.name, machine.is_answering) for machine in rows)
-        if basis != self._order_inputs or not 0 <= state.now - self._ordered_at < SORT_PERIOD_S:
-            self._order_inputs, self._ordered_at = basis, state.now
-            self._position_by_name = {machine.name: i for i, machine in enumerate(rows)}
-        state.machines = sorted(rows, key=lambda machine: self._position_by_name[machine.name])
 
     # --- keys
 
@@ -273,9 +271,7 @@ class FleetSource(ScreenSource):
         cpu_clock: Callable[[], float] = time.process_time,
     ) -> None:  # fmt: skip
         self._feed, self.run_perftop = feed, opener or self._run_on_terminal
-        self._cpu_clock, self._refreshed_s = cpu_clock, time.monotonic()
-        self._cpu_s = cpu_clock()
-        self._share = 0.0
+        self._cost = CpuCost(cpu_clock)
 
     def make_screen(self) -> FleetScreen:
         feed = self._feed
@@ -298,11 +294,6 @@ class FleetSource(ScreenSource):
         self._refresh()
 
     def _refresh(self) -> None:
-        cpu_s, now_s = self._cpu_clock(), time.monotonic()
-        if now_s > self._refreshed_s:
-            share = (cpu_s - self._cpu_s) / (now_s - self._refreshed_s)
-            self._share += (share - self._share) * 0.2 if self._share else share
-        self._cpu_s, self._refreshed_s = cpu_s, now_s
         if not self.screen.state.pause_text or self._feed.shown_time_text:
             self.screen.page.update()
 
@@ -310,7 +301,8 @@ class FleetSource(ScreenSource):
         feed = self._feed
         state.now, state.problem = feed.shown_time_s, safe_text(feed.problem, MAX_PROBLEM_LENGTH)
         state.update_s, state.origin = feed.update_s, feed.origin
-        own_text = f"own {100 * self._share:.1f} % here"
+        share = self._cost.cpu_share(time.monotonic_ns())
+        own_text = f"own {0.0 if isnan(share) else 100 * share:.1f} % here"
         state.facts = (f"every {duration(feed.update_s)}", own_text, *feed.cost_texts())
         is_paused = state.pause_text == "paused"
         state.pause_text = feed.shown_time_text or ("paused" if is_paused else "")

@@ -299,8 +299,15 @@ def pair_page(pair: PairState) -> list[Line]:
         faded = time_axis.fade_outside(runs, pair.axis, pair.ranges_ns, LABEL_WIDTH)
         x, stroke = LABEL_WIDTH + pair.cursor_cell, [(CURSOR_STROKE, "bright")]
         lines.append((overlay(merge_runs(faded, pair.width), x, stroke), state))
-    lines += [*_episode_lines(pair), *_axis_lines(pair), _key_line(pair)]
-    return lines[: pair.height]
+    blank: Run = (" " * LABEL_WIDTH, "text")
+    ticks = time_axis.ticks(pair.axis, None)
+    label = f" {pair.cursor_s:+.1f} s "
+    x = max(0, min(pair.cells - len(label), pair.cursor_cell - len(label) // 2))
+    times = time_axis.times_line(pair.axis, ticks)
+    times = overlay(times, x, [(label, "label")], whole_words=True)
+    axis_line = [blank, *time_axis.tick_line(pair.axis, (), ticks)]
+    lines += [*_episode_lines(pair), (axis_line, "calm"), ([blank, *times], "calm")]
+    return [*lines[: pair.height - 1], _key_line(pair)]
 
 
 def _header_line(pair: PairState) -> Line:
@@ -490,18 +497,6 @@ def _episode_lines(pair: PairState) -> list[Line]:
         label = justify([title], [(f"{name} ", style)], LABEL_WIDTH)
         lines.append(([*label, *line, (" ", "text"), *legend], "calm"))
     return lines
-
-
-def _axis_lines(pair: PairState) -> list[Line]:
-    """Returns the axis, and the line of its times with the time at the cursor."""
-    blank: Run = (" " * LABEL_WIDTH, "text")
-    ticks = time_axis.ticks(pair.axis, None)
-    label = f" {pair.cursor_s:+.1f} s "
-    x = max(0, min(pair.cells - len(label), pair.cursor_cell - len(label) // 2))
-    times = time_axis.times_line(pair.axis, ticks)
-    times = overlay(times, x, [(label, "label")], whole_words=True)
-    return [([blank, *time_axis.tick_line(pair.axis, (), ticks)], "calm"),
-            ([blank, *times], "calm")]  # fmt: skip
 
 
 def _key_line(pair: PairState) -> Line:

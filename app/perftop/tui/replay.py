@@ -289,7 +289,7 @@ class ReplaySource(StreamSource):
             self._playback = playback
             self.add(playback.session.hello)
             self.cost = CpuCost(lambda: 0.0)
-            self.cost.cpu_share(playback.session)
+            self.cost.cpu_share(playback.session.now_ns, playback.session.probe_cpu_s())
             self.status = self.status._replace(own_cpu_share=playback.cost)
         playback.session.take_interval()  # so that the next interval begins where reading continues
         self._show_and_play_from(time_ns)

@@ -102,7 +102,8 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
         newest, is_live = self.newest_interval, not self.is_paused
         has_new_interval = newest is not None and newest is not previous and is_live
         if has_new_interval:
-            self.status = self.status._replace(own_cpu_share=self.cost.cpu_share(self.session))
+            share = self.cost.cpu_share(self.session.now_ns, self.session.probe_cpu_s())
+            self.status = self.status._replace(own_cpu_share=share)
         if self.clock() - self._last_check_s >= MIN_CHECK_S:
             self.check()
         self._schedule_check(1.5)  # longer than a batch, which covers up to 1 s of samples

@@ -128,13 +128,13 @@ class CpuCost:
         """Pairs of a monotonic time in ns and the CPU seconds used until then."""
         self._share = float("nan")
 
-    def cpu_share(self, session: Session) -> float:
+    def cpu_share(self, now_ns: int, probe_cpu_s: float = 0.0) -> float:
         """Returns the CPU seconds per second that the probe and the app used together in the last
-        COST_SPAN_NS."""
-        readings, now_ns = self._readings, session.now_ns
+        COST_SPAN_NS; NaN at the first call. `probe_cpu_s`: those of the probe so far."""
+        readings = self._readings
         if not isnan(self._share) and now_ns - readings[-1][0] < COST_STEP_NS:
             return self._share
-        readings.append((now_ns, session.probe_cpu_s() + self._clock()))
+        readings.append((now_ns, probe_cpu_s + self._clock()))
         while len(readings) > 2 and now_ns - readings[0][0] > COST_SPAN_NS:
             readings.popleft()
         elapsed_s = (now_ns - readings[0][0]) / 1e9

@@ -377,18 +377,21 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
         return index if scrolls and index < self.line_count else None
 
     def handle_footer_click(self, event: events.Click) -> bool:
-        """Handles a click on a footer line: opens the clicked episode, or selects the clicked CPU's
-        core, whose page a double click opens. Returns False for a click elsewhere."""
+        """Handles a click on a footer line. Returns False for a click elsewhere."""
         if event.y < max(len(self.header_lines), self.size.height - len(self.footer_lines)):
             return False
-        target = self.target_at(event.x, self.size.height - event.y)
+        self.follow_click(event, self.target_at(event.x, self.size.height - event.y))
+        return True
+
+    def follow_click(self, event: events.Click, target: ClickTarget) -> None:
+        """Opens the clicked episode, or selects the clicked CPU's core, whose page a double click
+        opens."""
         if isinstance(target, Episode):
             self.post_message(self.EpisodeClicked(target))
         elif target in self.cores.row_of_cpu:
             self.select_row(self.cores.row_of_cpu[target])
         if event.chain == 2 and target is not None:
             self.open_core()
-        return True
 
     def open_core(self) -> None:
         """Shows the page of the selected core, as Enter does."""

@@ -184,6 +184,7 @@ def empty_list_lines(session: Session, size: int, *, is_filtered: bool) -> list[
 
 class Episodes(PaneledView, CursorCanvas):
     HAS_LOSS_CHART: ClassVar[bool] = True
+    HAS_OWN_ITEMS: ClassVar[bool] = True
     HINTS: ClassVar[tuple[str, ...]] = ("open", "previous_episode")
 
     @dataclass(eq=False)
@@ -196,15 +197,15 @@ class Episodes(PaneledView, CursorCanvas):
 
     _columns: Sequence[Column] = ()
     _lines: Sequence[Episode] = ()
-    _selected_episode: Episode | None = None
-    """The selected episode, which stays selected when its line moves."""
+    _selected: int | None = None
+    """The id() of the selected episode, which stays selected when its line moves."""
     _empty_lines: Sequence[list[Run]] = ()
     _ended_episodes: tuple[object, list[Episode]] = None, []
     """A cache: the sorted ended episodes, and the inputs that they were sorted from."""
     _is_from_click = False
     """Whether the episode was selected by a click in another view. A second click then opens it."""
-    _is_refused = False
-    """Whether the user tried to open the selected episode, which is older than the history."""
+    _refused: int | None = None
+    """The id() of the episode that the user tried to open last, if it is older than the history."""
     _cursor_ns: int | None = None
     """Time of the time cursor (monotonic ns) for which an episode was last selected."""
 
@@ -216,15 +217,15 @@ class Episodes(PaneledView, CursorCanvas):
     def make_lines(self) -> None:
         session = self.session
         self._lines = self._ordered_episodes(session)
-        if not any(episode is self._selected_episode for episode in self._lines):
-            self._selected_episode = self._lines[0] if self._lines else None
+        if self._selected_episode is None:
+            self._selected = id(self._lines[0]) if self._lines else None
         if self.settings.cursor_ns != self._cursor_ns:
             self._cursor_ns = self.settings.cursor_ns
             at_cursor = set(map(id, episode_style.overlapping_episodes(session, self.interval)))
             candidates = [episode for episode in self._lines if id(episode) in at_cursor]
-            is_selected = id(self._selected_episode) in at_cursor
+            is_selected = self._selected in at_cursor
             if self._cursor_ns is not None and candidates and not is_selected:
-                self._selected_episode = max(candidates, key=lambda e: total_cost([e]))
+                self._selected = id(max(candidates, key=lambda e: total_cost([e])))
                 self.call_after_refresh(self.scroll_to_cursor)
         self.header_lines = []
         if not self._lines:
@@ -243,7 +244,8 @@ class Episodes(PaneledView, CursorCanvas):
         episode, refusal = self._selected_episode, list[Run]()
         if episode is None or self.is_tiny:
             return []
-        if self._is_refused and (first_ns := session.past.first_ns) is not None:
+        first_ns = session.past.first_ns
+        if self._refused == self._selected and first_ns is not None:
             start_text = clock_time(session.unix(first_ns))
             text = f" that moment is no longer kept: history begins at {start_text}"
             refusal = [(text, "text")]
@@ -287,7 +289,7 @@ class Episodes(PaneledView, CursorCanvas):
             return self._empty_lines[y], "calm"
         episode = self._lines[y]
         runs = episode_line(self.session, episode, self._columns, self._names(episode))
-        is_selected = episode is self._selected_episode
+        is_selected = id(episode) == self._selected
         return mark_selected((runs, "calm")) if is_selected else (runs, "calm")
 
     def _names(self, episode: Episode) -> list[str] | None:
@@ -299,27 +301,24 @@ class Episodes(PaneledView, CursorCanvas):
 
     def select_episode(self, episode: Episode) -> None:
         """Selects this episode, if it is in the list, after a click on it in another view."""
-        self._selected_episode, self._is_refused, self._is_from_click = episode, False, True
+        self._selected, self._is_from_click = id(episode), True
         self.lay_out()
 
-    def cpu_of_line(self, y: int) -> int | None:
-        cpus = self._lines[y].cpus if y < len(self._lines) else []
-        return cpus[0] if cpus else None
+    @property
+    def _selected_episode(self) -> Episode | None:
+        return next((e for e in self._lines if id(e) == self._selected), None)
 
-    def item_of_line(self, y: int) -> object:
-        return id(self._lines[y]) if self._lines else None
+    def cpu_of_line(self, _: int) -> int | None:
+        """Returns the core that is already selected: only Enter selects that of an episode."""
+        return self.settings.cpu
 
-    def _cursor_line(self) -> int:
-        return next((i for i, e in enumerate(self._lines) if e is self._selected_episode), 0)
-
-    def select_line(self, y: int, direction: int = 1) -> None:  # noqa: ARG002 - no headings to step over
-        if self._lines:
-            self._selected_episode = self._lines[max(0, min(len(self._lines) - 1, y))]
-            self._is_refused = False
-            self.draw_selection()
+    def item_of_line(self, y: int) -> int | None:
+        return id(self._lines[y]) if y < len(self._lines) else None
 
     def action_move(self, steps: int) -> None:
-        self.select_line(self._cursor_line() + steps)
+        self._refused = None
+        super().action_move(steps)
+        self.draw()
 
     def on_click(self, event: events.Click) -> None:
         """Opens the episode at the second click if the first click was on another view. Other
@@ -337,7 +336,7 @@ class Episodes(PaneledView, CursorCanvas):
             return False
         session = self.session
         if not is_reachable(session, episode):
-            self._is_refused = True
+            self._refused = self._selected
             self.draw()
             return False
         affected_cpus = set(episode.cpus)

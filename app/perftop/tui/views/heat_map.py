@@ -21,7 +21,6 @@ from perftop.draw.strips import (
     safe_cells,
     wrap_line,
 )
-from perftop.model.kinds import Episode
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import ClickTarget, PanelLine
 from perftop.tui.shared.episode_style import RowEpisodes
@@ -335,18 +334,10 @@ class HeatMap(PaneledView):
         self.lay_out()
 
     def on_click(self, event: events.Click) -> None:
-        row = None
         if self.side_lines and event.x >= self.width and event.y < len(self.side_lines):
-            target = self._side_targets[event.y]
-            if isinstance(target, Episode):
-                self.post_message(self.EpisodeClicked(target))
-            row = self.cores.row_of_cpu.get(target) if isinstance(target, int) else None
+            self.follow_click(event, self._side_targets[event.y])
         elif not self.handle_footer_click(event) and (y := self.line_at(event.y)) is not None:
             for part in self._heat_layout.lines[y]:
                 i = (event.x - part.x) // (self._heat_layout.cell.width + 1)
                 if part.cells and 0 <= i < len(part.cells):
-                    row = part.cells[i]
-        if row is not None:
-            self.select_row(row)
-            if event.chain == 2:
-                self.open_core()
+                    self.follow_click(event, self.cores.rows[part.cells[i]].cpus[0])
