@@ -22,6 +22,8 @@ MAX_NAME_LENGTH = 64
 """Maximum length of a name in characters. The kernel's own threads have names of this length."""
 MAX_TASKS_PER_CPU = 64
 """Maximum number of tasks that are used for a CPU. A probe sends three or more."""
+MAX_MEAN_ENTRIES = 100_000
+"""Maximum number of records times CPUs from which means are computed: these take about 0.5 s."""
 MAX_THREADS = 1024
 """Maximum number of threads that are used from a record. A probe sends fewer."""
 MAX_POINTS = 256
@@ -72,6 +74,9 @@ class TaskSnapshot:
     ended_children: Mapping[str, Any] = field(default_factory=dict)
     """By PID, the parents of processes that started and ended between two scans: the parent's name,
     the share of CPU time that these children used, and the name of one child."""
+    thread_counts: Mapping[tuple[int, str], float] = field(default_factory=dict)
+    """In a mean of several records, by PID and name, the mean number of the task's entries while it
+    ran: a task that moved has an entry for each CPU."""
     _activity_by_cpu: dict[str, list[TaskActivity]] = field(default_factory=dict, init=False)
     """Cached results of `activity_on`, because many refreshes show the same snapshot."""
 
@@ -88,6 +93,39 @@ class TaskSnapshot:
             ranked if isinstance(ranked, dict) else {},
             waits if isinstance(waits, dict) else None,
             ended_children if isinstance(ended_children, dict) else {},
+        )
+
+    @classmethod
+    def mean(cls, snapshots: Sequence[TaskSnapshot]) -> TaskSnapshot:
+        """Returns the mean of these records, or of an even choice of them on a large machine. A
+        task that is missing in a record did not run."""
+        snapshots = snapshots[:: 1 + len(snapshots) * len(snapshots[0].tasks) // MAX_MEAN_ENTRIES]
+        entries: dict[str, dict[tuple[int, str], list[list[float]]]] = {}
+        records: dict[tuple[int, str], list[int]] = {}
+        """By PID and name, the index of the record of each entry."""
+        for index, snapshot in enumerate(snapshots):
+            for cpu in snapshot.tasks:
+                for pid, comm, *numbers in snapshot.activity_rows(cpu):
+                    by_task = entries.setdefault(cpu, {})
+                    by_task.setdefault((pid, comm), []).append(numbers)
+                    records.setdefault((pid, comm), []).append(index)
+        tasks: dict[str, list[list[Any]]] = {}
+        waits: dict[str, list[list[float]]] = {}
+        for cpu, by_task in entries.items():
+            means = {}
+            for task, numbers in by_task.items():
+                is_known = np.isfinite(numbers).any(axis=0)
+                sums = np.where(is_known, np.nansum(numbers, axis=0), nan)
+                means[task] = (sums / len(snapshots)).tolist()
+            order = sorted(means, key=lambda task: -means[task][0])
+            tasks[cpu] = [[*task, means[task][0]] for task in order]
+            waits[cpu] = [means[task][1:] for task in order]
+        has_waits = any(snapshot.waits is not None for snapshot in snapshots)
+        return cls(
+            {cpu: ranked[0] for cpu, ranked in tasks.items()},
+            tasks,
+            waits if has_waits else None,
+            thread_counts={task: len(seen) / len({*seen}) for task, seen in records.items()},
         )
 
     def parents_of_short_processes(self) -> list[tuple[Task, str]]:

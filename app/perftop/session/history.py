@@ -398,9 +398,14 @@ class History:
                 break
         return records[::-1]
 
-    def tasks_at(self, end_ns: int) -> TaskSnapshot:
-        """Returns the last record of tasks at or before `end_ns`; empty if it is outdated."""
-        records = self.task_records(end_ns - MAX_TASKS_AGE_NS - 1, end_ns)
+    def tasks_between(self, begin_ns: int, end_ns: int) -> TaskSnapshot:
+        """Returns the mean of the records of tasks in this span; without any, the last one before
+        it; empty if that is outdated at `end_ns`."""
+        oldest_ns = min(begin_ns, end_ns - MAX_TASKS_AGE_NS - 1)
+        records = self.task_records(oldest_ns, end_ns)
+        inside = [snapshot for time_ns, snapshot in records if time_ns > begin_ns]
+        if len(inside) > 1:
+            return TaskSnapshot.mean(inside)
         return records[-1][1] if records else TaskSnapshot()
 
 

@@ -375,7 +375,8 @@ class Session:
             return None
         begin_ns, end_ns = bounds
         reader, span = self.history.reread(self.reader, begin_ns, end_ns)
-        return span.interval(reader, end_ns, self.unix(end_ns), 0, self.history.tasks_at(end_ns))
+        snapshot = self.history.tasks_between(begin_ns, end_ns)
+        return span.interval(reader, end_ns, self.unix(end_ns), 0, snapshot)
 
     def _interval(self, span: Span) -> Interval:
         is_recent = self.now_ns - self._snapshot_ns <= MAX_TASKS_AGE_NS

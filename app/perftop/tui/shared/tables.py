@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite, isnan, nan
 
+from perftop.base.text import clock_time
 from perftop.draw import theme
 from perftop.draw.columns import (
     ELLIPSIS,
@@ -73,13 +74,20 @@ def task_panel(
             parts[max_rows:] = [fit(" ".join(hidden_parts), width - INDENT)]
         lines: list[PanelLine] = [([(" " * INDENT + part, "dim")], None) for part in parts]
         return [(panel_title("who runs", "", width), None), *lines]
+    title = "who runs", "% of a CPU"
+    if is_past(session, interval):
+        span = f"at {clock_time(interval.time)}"
+        range_names = {ends: name for name, ends in settings.ranges_ns.items()}
+        if settings.range_ns is not None:
+            span = f"in {range_names[settings.range_ns]}, {interval.elapsed_s:.1f} s"
+        title = "who ran", f"% of a CPU, {span}"
     is_low = height < MIN_HEIGHT_FOR_HEADINGS
     table = task_columns(session, interval, ranked, width, is_low=is_low)
     if is_low:  # the headings, except that of the names, are on the title's line
         numbers = [column for column in table if column.key not in {"name", "pid", "owner"}]
         number_headings = headings(numbers)
         number_headings.append((" " * max(0, width - total_width(table)), "dim"))
-        heads = [panel_title("who runs", "", width, number_headings)]
+        heads = [panel_title(title[0], "", width, number_headings)]
     else:
         index = GROUPINGS.index(settings.grouping) + 1
         label = f"by {GROUPINGS[index % len(GROUPINGS)]}"
@@ -88,7 +96,7 @@ def task_panel(
             (_LEGEND if text_width(_LEGEND) <= column.room else _LEGEND[:4])
             if column.key == "bar" else (column.heading, "dim") for column in table
         ]  # fmt: skip
-        heads = [panel_title("who runs", "% of a CPU", width, key), join_columns(table, cells)]
+        heads = [panel_title(*title, width, key), join_columns(table, cells)]
     return [
         *((head, None) for head in heads),
         *(
@@ -103,8 +111,8 @@ class RankedTask:
     pid: int
     comm: str
     shares: dict[int, float]
-    threads: int
-    """Number of threads whose shares are summed."""
+    threads: float
+    """Number of threads whose shares are summed; over a range, the mean number."""
     wait_share: float
     """Share of time that the task waited for a CPU, as a mean of its threads; NaN if unknown."""
     switches: float
@@ -144,7 +152,7 @@ def task_columns(
         "waits": interval.snapshot.waits is not None,
         "bar": not is_low,
         "switches": interval.snapshot.waits is not None and not is_low,
-        "total": session.tracks_losses and not is_low,
+        "total": session.tracks_losses and not is_low and not is_past(session, interval),
         "ipc": bool(session.evaluator.variants["ipc"]),
     }
     further_columns = [_BAR, waits, Column("switches", "switches/s", 12, rank=4),
@@ -180,8 +188,7 @@ def task_cells(
             case "ipc":
                 yield column.cell(_ipc(session, interval, task), style)
             case "total":
-                live = not is_past(session, interval)
-                yield column.cell(column.source.cpu_seconds(task) if live else nan, style)
+                yield column.cell(column.source.cpu_seconds(task), style)
             case _:
                 share = task.share if column.key == "share" else task.shares.get(column.source, 0.0)
                 yield column.cell(share, style, resting=not share)
@@ -280,9 +287,12 @@ class TaskRanking:
             shares = self._shares[pid, comm]
             tasks = (task for cpu in shares for task in self.snapshot.activity_on(str(cpu)))
             threads = [t for t in tasks if self._key_of(t.task.pid, t.task.comm) == (pid, comm)]
-            wait = sum(thread.wait for thread in threads) / len(threads)
+            counts = self.snapshot.thread_counts
+            members = {(thread.task.pid, thread.task.comm) for thread in threads}
+            size = sum(counts[member] for member in members) if counts else len(threads)
+            wait = sum(thread.wait for thread in threads) / size
             switches = sum(thread.switches for thread in threads)
-            self._ranked_tasks.append(RankedTask(pid, comm, shares, len(threads), wait, switches))
+            self._ranked_tasks.append(RankedTask(pid, comm, shares, size, wait, switches))
         return self._ranked_tasks[:count]
 
     @cached_property

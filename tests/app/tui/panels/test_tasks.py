@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import pytest
@@ -139,3 +140,36 @@ def test_a_comparison_lists_the_tasks_with_the_largest_differences(
     assert [" ".join(line.split()) for line in task_lines[:-2]] == tasks
     assert task_lines[-2:] == ["", sentence]
     assert len(panel(8)) == 8
+
+
+def test_tasks_of_a_range_are_means_of_all_its_records() -> None:
+    """The hog ends before the range does. The task that moves between the CPUs waits for as long
+    as it does on one CPU."""
+    machine = guest()
+    session = Session(machine.hello, History(machine.hello))
+    frames = [machine.frame(seq) for seq in range(101)]
+    for second in range(1, 11):
+        others: dict[str, Any] = {"0": [], "1": []}
+        waits: dict[str, Any] = {"0": [], "1": []}
+        others[str(second % 2)].append([8, "moves", 0.5])
+        waits[str(second % 2)].append([0.4, 20])
+        if second <= 5:
+            others["0"].append([7, "hog", 0.3])
+            waits["0"].append([None, 10])
+        ranked = {cpu: tasks for cpu, tasks in others.items() if tasks}
+        firsts = {cpu: tasks[0] for cpu, tasks in ranked.items()}
+        frames[10 * second].records.update(tasks=firsts, others=ranked, waits=waits)
+    session_of(session, frames)
+    span_s = 10
+    interval = session.interval_at(session.now_ns, span_s * 10**9)
+    assert interval is not None
+    moves, hog = tables.task_ranking(session, interval).top_tasks(9)
+    assert (moves.comm, hog.comm) == ("moves", "hog")
+    assert moves.shares == pytest.approx({0: 0.25, 1: 0.25})
+    assert (moves.threads, moves.wait_share, moves.switches) == pytest.approx((1, 0.4, 20))
+    assert hog.shares == pytest.approx({0: 0.15})
+    assert hog.switches == pytest.approx(5)
+    assert math.isnan(hog.wait_share)
+    settings = ViewSettings(range_ns=(interval.time_ns - span_s * 10**9, interval.time_ns))
+    title, *_ = tables.task_panel(session, interval, settings, 97, 10)
+    assert strips.text(title[0]).startswith("who ran  % of a CPU, in A, 10.0 s ")
