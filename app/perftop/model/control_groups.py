@@ -113,10 +113,13 @@ class Quotas:
                 new_quota.throttled_s -= old_quota.throttled_s
         return difference
 
+    def quotas_of(self, pid: int) -> list[Quota]:
+        """Returns the quotas that apply to a process, that of the innermost group first."""
+        return [self.by_group[group] for group in self._groups.get(pid, ())]
+
     def most_limiting_quota(self, pid: int) -> Quota | None:
         """Returns the quota that stopped a process for the longest time; None without one."""
-        quotas = [self.by_group[group] for group in self._groups.get(pid, ())]
-        worst_quota = max(quotas, key=lambda quota: quota.throttled_s, default=None)
+        worst_quota = max(self.quotas_of(pid), key=lambda quota: quota.throttled_s, default=None)
         return worst_quota if worst_quota is not None and worst_quota.throttled_s > 0 else None
 
 

@@ -113,9 +113,9 @@ class TaskSnapshot:
         waits: dict[str, list[list[float]]] = {}
         for cpu, by_task in entries.items():
             means = {}
-            for task, numbers in by_task.items():
-                is_known = np.isfinite(numbers).any(axis=0)
-                sums = np.where(is_known, np.nansum(numbers, axis=0), nan)
+            for task, rows in by_task.items():
+                is_known = np.isfinite(rows).any(axis=0)
+                sums = np.where(is_known, np.nansum(rows, axis=0), nan)
                 means[task] = (sums / len(snapshots)).tolist()
             order = sorted(means, key=lambda task: -means[task][0])
             tasks[cpu] = [[*task, means[task][0]] for task in order]

@@ -3,7 +3,7 @@ numbers with their history; and the episodes on it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from math import isfinite, isnan
 from typing import ClassVar
@@ -13,27 +13,28 @@ from textual import events
 from textual.binding import BindingType
 
 from perftop.base.arrays import Floats
-from perftop.base.text import ClockUnit, round_number, short_duration, time_of_day
+from perftop.base.text import (
+    ClockUnit,
+    round_number,
+    short_duration,
+    time_of_day,
+)
 from perftop.draw import charts, columns, theme
 from perftop.draw.charts import Glyphs, chart_lines
-from perftop.draw.columns import DOUBTED_SIGN, Cell, Column, Run, fit
+from perftop.draw.columns import Cell, Column, Run, fit
 from perftop.draw.strips import Line, join_with_gaps, merge_runs, panel_title, safe_cells, wrap_line
-from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.kinds import Episode
 from perftop.model.numbers import L3, NUMBERS, SMALL_SHARE_ENDS, Number
 from perftop.model.smt import STATES
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import (
-    LISTED_NAMES,
     PACKAGE_FIELDS,
     CpuColumns,
-    doubt_texts,
-    lasting_reasons,
-    names_by_reason,
 )
 from perftop.tui.overview.chart_cells import ColumnHistory
 from perftop.tui.overview.charts import ChartedView, ChartPage
+from perftop.tui.overview.core_facts import core_facts
 from perftop.tui.overview.task_lanes import LaneTask, TaskLanes, task_char
 from perftop.tui.shared.canvas import PanelLine
 from perftop.tui.shared.cores import Core
@@ -55,7 +56,7 @@ from perftop.tui.shared.row_numbers import (
     ordered_rows,
     session_clock_unit,
 )
-from perftop.tui.shared.verdict import is_past
+from perftop.tui.shared.verdict import is_past, verdict_at
 
 VALUE_WIDTH = 8
 MIN_ORIGIN_WIDTH = 20
@@ -73,6 +74,8 @@ MAX_NUMBERS_BESIDE = 9
 """Maximum count of numbers that are listed beside episodes, so that tasks have the whole width."""
 NUMBERS_WIDTH = 78
 """Width, in cells, for which there is a further column of numbers."""
+FACT_LABEL_WIDTH = 12
+"""Width in cells of the labels of "on this CPU"."""
 MAX_COMMAND = 400
 """Maximum length of a command line, in characters."""
 MIN_WAIT_SHARE = 0.1
@@ -202,8 +205,8 @@ class CorePage(ChartedView):
     def _with_episodes(
         self, left_lines: Sequence[PanelLine], width: int, height: int
     ) -> list[PanelLine]:
-        """Returns these lines with, beside them, the episodes on the core and notes on its
-        numbers."""
+        """Returns these lines with, beside them, the episodes on the core and what else is known
+        about it."""
         assert self.shown_charts is not None
         session, interval = self.session, self.interval
         left_width = round(TABLE_SHARE * (width - GAP))
@@ -212,19 +215,38 @@ class CorePage(ChartedView):
         moment_ns = interval.time_ns if is_past(session, interval) else None
         inputs = self.shown_charts.lanes.inputs, moment_ns, session, episode_counts, size, height
         if inputs != self._episodes[0]:
-            notes = _note_texts(session, interval, self._core, self._numbers)
-            note_lines = [line for note in notes for line in wrap_line(safe_cells(note), size)]
-            note_lines = note_lines[: height // 3]
-            room, cpus = height - len(note_lines) - bool(note_lines), frozenset(self._core.cpus)
-            panel = episode_panel(session, interval, self.settings, size, room, cpus)
-            panel += [([], None)] * (height - len(note_lines) - len(panel))
-            panel += [([(line, "dim")], None) for line in note_lines]
-            self._episodes = inputs, panel
+            facts, cpus = self._fact_lines(size), frozenset(self._core.cpus)
+            panel = episode_panel(session, interval, self.settings, size, height, cpus)
+            facts = facts[: max(height // 2, height - len(panel) - 1)]
+            room = height - len(facts) - 1
+            if len(panel) > room:
+                panel = episode_panel(session, interval, self.settings, size, room, cpus)
+            panel += [([], None)] * (height - len(facts) - len(panel))
+            self._episodes = inputs, [*panel, *((line, None) for line in facts)]
         lines = [*left_lines, *[([], None)] * (height - len(left_lines))]
         return [
             ([*merge_runs(left_line, left_width), (" " * GAP, "text"), *right_line], target)
             for (left_line, _), (right_line, target) in zip(lines, self._episodes[1], strict=True)
         ]
+
+    def _fact_lines(self, size: int) -> list[list[Run]]:
+        """Returns what else is known about the core's CPUs, in the verdict's span."""
+        assert self.shown_charts is not None
+        is_range = self.settings.range_ns is not None
+        verdict = verdict_at(self.session, self.interval, is_range=is_range)
+        totals = None if verdict is None or verdict.report is None else verdict.report.totals
+        *tasks, _ = self.shown_charts.lanes.task_times()
+        name = "on this core" if len(self._core.cpus) > 1 else "on this CPU"
+        span = "" if totals is None else f"in {totals.elapsed_s:.1f} s"
+        lines = [panel_title(name, span, size)]
+        for label, text in core_facts(
+            self.session, self.interval, self._core, self._numbers, totals, tasks
+        ):
+            label_width = FACT_LABEL_WIDTH if label else 0
+            for i, part in enumerate(wrap_line(safe_cells(text), max(1, size - label_width))):
+                head = (f"{'' if i else label:{label_width}}", "dim")
+                lines.append([head, (part, "text" if label else "dim")])
+        return lines
 
     def _number_columns(self, width: int, height: int) -> int:
         """Returns the number of columns in which the numbers are listed, so that they fit if
@@ -353,36 +375,6 @@ def _shared_index(session: Session, number: Number, core: Core) -> int | None:
     counted_cpus = {*(column.counter.cpus or ())} if column else set[int]()
     caches = [row.l3 for row in session.topology if row.cpu in counted_cpus]
     return caches.index(core.l3) if core.l3 in caches else None
-
-
-def _note_texts(
-    session: Session, interval: Interval, core: Core, numbers: Sequence[Number]
-) -> Iterator[str]:
-    """Yields notes on the core's numbers: doubtful, estimated and unknown numbers, and the method
-    for the SMT states."""
-    for cpu, row in zip(core.cpus, core.positions, strict=True):
-        if reasons := doubt_texts(interval, row):
-            yield f"{DOUBTED_SIGN} CPU {cpu}: {'; '.join(reasons)}"
-    for number in numbers:
-        shares = interval.event_counted_shares.get(number.key)
-        share = 1.0 if shares is None else float(np.fmin.reduce(shares[[*core.positions]]))
-        if share < MIN_COUNTED_SHARE:
-            yield f"{number.plain_name} was counted for {100 * share:.0f} % of the time"
-    method = interval.split.method[core.core_position]
-    if len(core.cpus) > 1 and method is not None:
-        calibration = session.calibrations.get(method.replace("-", "_"))
-        state = ""
-        if calibration is not None:
-            word = "calibrated" if calibration.state == "settled" else calibration.state
-            state = f" ×{calibration.factor:g} {word}"
-        yield f"SMT states by {method}{state}"
-    cpus = {*core.cpus}
-    reasons_here = [m for m in lasting_reasons(session) if not cpus.isdisjoint(m.cpus or ())]
-    by_reason = names_by_reason(reasons_here, lambda missing: LISTED_NAMES.get(missing.what))
-    order = [*dict.fromkeys(LISTED_NAMES.values())]
-    for (reason, fix), names in sorted(by_reason.items(), key=lambda item: -len(item[1])):
-        name_list = ", ".join(sorted(names, key=order.index))
-        yield f"{name_list} unknown: {reason}" + (f" · {fix}" if fix else "")
 
 
 # --- the table of tasks

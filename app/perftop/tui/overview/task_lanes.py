@@ -108,6 +108,8 @@ class TaskLanes:
         self._idle_s = np.zeros(len(units))
         self.inputs: object = None
         """The axis, span and grouping of the last read."""
+        self._task_times: list[LaneTask] = []
+        """The result of `task_times` for these inputs; empty until it is asked for."""
 
     def update(
         self, axis: Axis, util: Floats, span_ns: tuple[int, int], grouping: Grouping = "task"
@@ -115,7 +117,7 @@ class TaskLanes:
         """Reads the tasks for the columns of this axis. `util`: busy shares, (units, columns).
         `span_ns`: monotonic times in ns between which seconds are summed. `grouping`: which tasks
         share a colour."""
-        self.inputs = axis, span_ns, grouping
+        self.inputs, self._task_times = (axis, span_ns, grouping), []
         has_changed = self._read_records(axis.start_ns, axis.now_ns) or grouping != self._grouping
         self._grouping = grouping
         if has_changed:
@@ -285,6 +287,8 @@ class TaskLanes:
         """Returns the times of each task on all CPUs of the lanes, the longest running time first,
         and, last, the busy time of unknown tasks. Together with the idle time, the running times
         add up to the span."""
+        if self._task_times:
+            return self._task_times
         tasks, shape = self._tasks, (3, len(self._cpu_counts), len(self._times_ns) + 1)
         by_task = defaultdict[tuple[str, int], Floats](lambda: np.zeros(shape))
         longest_s: dict[tuple[str, int], float] = {}
@@ -322,4 +326,5 @@ class TaskLanes:
         unseen_s = float(self._seconds[:, _UNSEEN_INDEX].sum())
         all_times.append(LaneTask("not seen", None, _UNSEEN_INDEX, unseen_s, nan, nan, nan, unseen,
                                    np.full(len(unseen), nan), 0))  # fmt: skip
+        self._task_times = all_times
         return all_times

@@ -70,6 +70,39 @@ async def test_fewer_cores_are_harmless_to_a_page_without_a_size() -> None:
         assert view.needs_layout()
 
 
+# --- what else is known about the CPU
+
+
+async def test_the_page_tells_places_quota_and_interrupts_of_the_cpu() -> None:
+    """A hog that may run on CPU 0 only, in a group whose quota stopped it in half of the periods,
+    on a CPU that spends 3 % of its time in interrupts."""
+    machine = guest(loads={0: CpuLoad(0.9, irq=0.03), 1: CpuLoad(0.5)})
+    tasks = [[7, "hogZ", 0.6], [8, "sh", 0.2], [9, "cron", 0.1]]
+
+    def records(second: int) -> dict[str, object]:
+        counts = [1.5, 10 * second, 5 * second, 200_000 * second]
+        return {
+            "tasks": {"0": tasks[0]}, "others": {"0": tasks},
+            "details": {"7": {"affinity": "0"}, "8": {"affinity": "0-1"}},
+            "quotas": {"groups": {"/build.slice": counts}, "pids": {"7": ["/build.slice"]}},
+        }  # fmt: skip
+
+    async with running_app(machine, BIG) as run:
+        for second in range(12):
+            run.feed.frames(9)
+            run.feed.frames(1, records=records(second))
+        await run.intervals(1)
+        await run.pilot.press("enter")
+        await run.pilot.pause()
+        lines = page_lines(run)
+    right = [line[100:].strip() for line in lines]
+    first = next(i for i, text in enumerate(right) if text.startswith("on this CPU  in 10.1 s"))
+    text = " ".join(" ".join(right[first + 1 :]).split())
+    assert "may run on CPU 0 only: hogZ 7 · every CPU: sh 8 unknown" in text
+    assert "quota 1.5 CPUs for hogZ 7 (build.slice): stopped 1.8 s, in 45 of 90 periods" in text
+    assert "interrupts 3.0 %, softirqs 0.0 %" in text
+
+
 # --- metrics and notes
 
 
