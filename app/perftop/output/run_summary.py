@@ -405,12 +405,14 @@ def time_use_lines(phases: Sequence[RunPhase], *, unicode: bool) -> list[str]:
     uses = zip(signs, TIME_USES, strict=True)
     legend = "   ".join(f"{2 * sign} {use.words}" for sign, use in uses if sign in bar)
     first, rule, last = "├─┤" if unicode else "|-|"
-    pieces = []  # a ruler with the name and, if it fits, the length of each phase above its cells
+    # A ruler with the name and, if it fits, the length of each phase above its cells. A name that
+    # does not fit is cut: the table has it in full.
+    pieces = []
     for phase, count in zip(phases, cells, strict=True):
         name = safe_text(phase.label, MAX_NAME)
-        texts = f" {name} {_seconds(phase.elapsed_s)} ", f" {name} "
-        text = next((text for text in texts if len(text) + 2 <= count), "")
-        pieces.append((first + rule + text).ljust(count, rule)[:count])
+        texts = f"{rule} {name} {_seconds(phase.elapsed_s)} ", f"{rule} {name} ", name
+        text = next((text for text in texts if len(text) < count), name)
+        pieces.append((first + text).ljust(count, rule)[:count])
     ruler = "".join(pieces)[: WIDTH - 1] + last
     table = _phase_table(phases, spent_s, shown_uses) if len(phases) > 1 else []
     return [ruler, bar, legend, *table]

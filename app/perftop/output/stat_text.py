@@ -6,6 +6,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from math import isnan
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,8 @@ from perftop.output.stat_lines import (
     shown_unit,
     table_line,
 )
+from perftop.output.why_report import report
+from perftop.output.why_text import cause_rows, texts
 from perftop.process.command_window import CommandStart, CommandWindow, MarkNotes, is_this_machine
 from perftop.session.episodes import EpisodeTally
 from perftop.session.session import Session
@@ -112,6 +115,7 @@ def ending_lines(
         phases = session.run_phases() if session.tracks_losses else []
         bar = time_use_lines(phases, unicode=supports_unicode())
         lines = ["", headline(command_name(argv), line), "", *bar, *([""] if bar else [])]
+        lines += _cause_lines(session, argv, line) if session.tracks_losses else []
         lines += command_lines(session, argv, line)
     if session.frames < 2 or (brief and argv is not None):
         return lines
@@ -155,6 +159,16 @@ def ending_lines(
         *lines,
         f"{name} cost {cost} · dropped frames {dropped_count} · suspect samples {suspect_count}",
     ]
+
+
+def _cause_lines(session: Session, argv: Sequence[str], line: Line) -> list[str]:
+    """Returns the causes that cost the command most, and a blank line; [] if none is named."""
+    job, run = line["job"], line["run"]
+    seen_s, used_s = 0.0 if job is None else job["seen_s"], run["user_s"] + run["sys_s"]
+    is_partly_seen = seen_s < MIN_RECORDED_SHARE * used_s
+    found = replace(report(session, argv, is_past=True), is_partly_seen=is_partly_seen)
+    rows = [*cause_rows(found), []] if found.named_findings else []
+    return texts(rows, colour=False, unicode=supports_unicode())
 
 
 # --- tables of measures and causes

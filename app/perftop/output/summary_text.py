@@ -18,15 +18,15 @@ from perftop.base.text import (
     wrap_text,
 )
 from perftop.draw.columns import Column
-from perftop.model.kinds import KINDS
 from perftop.model.numbers import NUMBERS, PER_KI, Number
-from perftop.output.report import MAX_CAUSES, MIN_SHARE, Report
+from perftop.output.report import MIN_SHARE, Report
 from perftop.output.run_summary import summary_line, time_use_lines
 from perftop.output.stat_lines import Line, json_number, number_text, shown_unit, table_line
 from perftop.output.why_report import report
-from perftop.output.why_text import SHORT_TASKS, answer
+from perftop.output.why_text import SHORT_TASKS, answer, cause_rows, texts
 from perftop.session.episodes import RUN_STARTED, EpisodeTally, mark_label
 from perftop.session.follow import Follower
+from perftop.session.losses import Cause
 from perftop.session.run_phases import BEFORE_MARKS
 from perftop.session.session import Session
 
@@ -175,7 +175,7 @@ def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
     return [
         *wrap_text(_sentences(phases, whole), WIDTH), "",
         *bar, *([""] if bar else []), *table, "",
-        *_causes(session, phases or [whole]),
+        *_cause_lines(session, phases, whole),
         f"{samples}, {session.dropped_frames or 'none'} dropped.",
     ]  # fmt: skip
 
@@ -245,21 +245,22 @@ def _phases_as_rows(phases: Sequence[Phase], numbers: Sequence[Number]) -> list[
     return lines
 
 
-def _causes(session: Session, phases: Sequence[Phase]) -> list[str]:
-    lines = []
-    for phase in phases:
-        for i, finding in enumerate(phase.report.named_findings[:MAX_CAUSES]):
-            detail = f"{finding.lost_s:.1f} CPU s"
-            if finding.worst is not None:
-                start = max(session.unix(finding.worst.start_ns), phase.line["start"])
-                detail += f", worst {time_of_day(start)}"
-            sign = KINDS[finding.cause[0]].marker if finding.cause[0] in KINDS else " "
-            name = phase.name if i == 0 else ""
-            head = f"{name:<{MAX_NAME + 1}}{sign} " if phases[1:] else f"{sign} "
-            head += f"{percent(finding.share)} %  "
-            text, indent = f"{head}{finding.text}", " " * len(head)
-            if len(text) + len(detail) + 2 <= WIDTH:
-                lines.append(f"{text}, {detail}")
-            else:
-                lines += [*wrap_text(text, WIDTH, subsequent_indent=indent), indent + detail]
-    return lines
+def _cause_lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
+    """Returns the causes that cost most, over the whole recording, with what each cost in every
+    phase that names it; [] if none is named."""
+    notes: dict[Cause, str] = {}
+    for finding in whole.report.findings:
+        shares = [
+            f"{phase.name} {percent(found.share)} %"
+            for phase in phases for found in phase.report.named_findings
+            if found.cause == finding.cause
+        ]  # fmt: skip
+        if not shares and finding not in whole.report.named_findings:
+            continue
+        note = f"{finding.lost_s:.1f} CPU s"
+        if finding.worst is not None:
+            start = max(session.unix(finding.worst.start_ns), whole.line["start"])
+            note += f", worst at {time_of_day(start)}"
+        notes[finding.cause] = "; ".join([note, *([", ".join(shares)] if shares else [])])
+    rows = [*cause_rows(whole.report, notes), []] if notes else []
+    return texts(rows, colour=False, unicode=supports_unicode())

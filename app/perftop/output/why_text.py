@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from math import isfinite
 
 from perftop.base.text import (
@@ -28,6 +29,7 @@ from perftop.output.run_summary import spent_text
 from perftop.output.sentences import MAX_SENTENCE, short_cpus_text
 from perftop.output.stat_lines import Line, json_number
 from perftop.output.why_report import MIN_ALWAYS_SHARE
+from perftop.session.losses import Cause
 
 WIDTH = 78
 """Width in columns: 80 without the margin of the screen."""
@@ -218,29 +220,28 @@ _ANSI = {"answer": "1", "lost": "31", "dim": "2", "try": "34"}
 
 
 def lines(report: Report, *, colour: bool, unicode: bool) -> list[str]:
-    """Returns the lines of the report. `colour`: add escape sequences for colours. `unicode`: allow
+    """Returns the lines of the report."""
+    return texts(rows(report), colour=colour, unicode=unicode)
+
+
+def texts(rows: Sequence[Sequence[Run]], *, colour: bool, unicode: bool) -> list[str]:
+    """Returns rows as lines. `colour`: add escape sequences for colours. `unicode`: allow
     characters outside ASCII."""
-    texts = []
-    for row in rows(report):
+    lines = []
+    for row in rows:
         line = "".join(
             terminal_text(text, _ANSI.get(style, "") if colour else "", unicode=unicode)
             for text, style in row
         )
-        texts.append(line if colour else line.rstrip())
-    return texts
+        lines.append(line if colour else line.rstrip())
+    return lines
 
 
 def rows(report: Report) -> list[list[Run]]:
     """Returns the lines of the report, as runs whose styles are `text` or keys of `_ANSI`."""
     rows: list[list[Run]] = [[(answer(report), "answer")], []]
     if report.named_findings:
-        rows.append([(f"{'lost':>7}{'for':>{WIDTH - 7}}", "dim")])
-        for finding in report.named_findings[:MAX_CAUSES]:
-            rows += _finding_lines(finding, report.totals.elapsed_s)
-        if hidden_findings := report.named_findings[MAX_CAUSES:]:
-            rows.append([(f"{'':{INDENT}}+ {len(hidden_findings)} more", "dim")])
-        ruled_out = ", ".join(report.ruled_out_losses)
-        rows += [[], *_labelled_lines("ruled out", ruled_out or "nothing", "dim")]
+        rows += cause_rows(report)
     elif report.is_too_short:
         rows += [[(f"{SHORT_TASKS} Measure a longer run.", "text")], []]
     else:
@@ -265,7 +266,32 @@ def rows(report: Report) -> list[list[Run]]:
     return rows + _labelled_lines("seen", _basis_sentence(report), "dim")
 
 
-def _finding_lines(finding: Finding, elapsed_s: float) -> list[list[Run]]:
+def cause_rows(report: Report, notes: Mapping[Cause, str] | None = None) -> list[list[Run]]:
+    """Returns the costliest causes with their evidence and remedies, how long the job would take at
+    least without the first of them, and the losses that are ruled out. `notes`: further words on
+    causes, all of which are named."""
+    notes = notes or {}
+    heading = f"{'lost':>7}   {'what held it back':<{WIDTH - INDENT}}"
+    rows: list[list[Run]] = [[(f"{heading[:-3]}for", "dim")]]
+    named = [f for f in report.findings if f.cause in notes or f in report.named_findings]
+    for finding in named[:MAX_CAUSES]:
+        rows += _finding_lines(finding, report.totals.elapsed_s, notes.get(finding.cause, ""))
+    if hidden_findings := named[MAX_CAUSES:]:
+        rows.append([(f"{'':{INDENT}}+ {len(hidden_findings)} more", "dim")])
+    rows.append([])
+    elapsed_s, lost_s = report.totals.elapsed_s, named[0].lost_s
+    is_whole_job = report.job is not None and report.is_whole_run and not report.is_partly_seen
+    if is_whole_job and report.past_tense and isfinite(report.lost_ratio):
+        # The work's CPU seconds, without all losses, shared evenly by all CPUs.
+        least_s = report.sums.whole_s * (1 - report.lost_ratio) / len(report.session.selected)
+        least_s = min(elapsed_s, max(elapsed_s - lost_s, least_s))
+        text = f"without the first cause, the same work takes at least {least_s:.1f} s"
+        rows += _labelled_lines("then", f"{text} of {elapsed_s:.1f} s (inferred)")
+    ruled_out = ", ".join(report.ruled_out_losses) or "nothing"
+    return rows + _labelled_lines("ruled out", ruled_out, "dim")
+
+
+def _finding_lines(finding: Finding, elapsed_s: float, note: str) -> list[list[Run]]:
     style = "lost" if finding.is_running else "text"
     end = ""
     if finding.active_s is not None:
@@ -286,6 +312,8 @@ def _finding_lines(finding: Finding, elapsed_s: float) -> list[list[Run]]:
     )  # fmt: skip
     rows = [head, *([(" " * INDENT + line, "text")] for line in further_lines)]
     rows += [[(line, "dim")] for line in evidence]
+    for i, line in enumerate(wrap_text(note, WIDTH - len(label)) if note else ()):
+        rows.append([(f"{'':{INDENT}}{'' if i else 'lost:':<{TRY_WIDTH}}{line}", "dim")])
     # A command stays on one line, to be copied.
     is_command = finding.hint.startswith("taskset ")
     hint = [finding.hint] if is_command else wrap_indented(finding.hint, WIDTH - len(label), 0)

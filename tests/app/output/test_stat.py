@@ -10,6 +10,7 @@ from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import synth
 from examples import output
@@ -33,6 +34,7 @@ from perftop.process.job import MarkSocket
 from perftop.recording.file import Recording
 from perftop.session.episodes import EpisodeTally
 from perftop.session.interval import Span
+from perftop.session.losses import WAIT_CAUSE, LossSums
 from perftop.session.run_phases import MAX_MOMENTS, JobMoment, JobMoments, RunPhase, phases
 from perftop.session.session import Session
 from perftop.session.task_times import RunTimes, TaskTimes
@@ -238,6 +240,23 @@ def test_after_the_lines_on_a_command_a_brief_summary_ends() -> None:
     assert whole[: len(brief)] == brief
     covered = "job on CPUs 0-1: task records cover 810.00 of its 816.60 s; "
     assert [text for text in whole if text.startswith(covered)] != []
+
+
+def test_what_held_a_command_back_is_between_its_phases_and_its_numbers() -> None:
+    session, line = example()
+    line["job"] |= line["machine"]
+    session.track_losses()
+    session.run_times.threads = {(1, 1): TaskTimes("make", run_s=3.0, wait_s=3.0)}
+    session.run_times.job_has_waits = True
+    waited_s = np.array([3.0, 0.0])
+    losses = LossSums(waited_s, waited_s, {WAIT_CAUSE: waited_s})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "lost_time", lambda: losses)
+        lines = stat_text.ending_lines(session, EpisodeTally(), line, ["make"])
+    heading = next(i for i, text in enumerate(lines) if "what held it back" in text)
+    assert lines[heading + 1].startswith("◐ 50.0 %  The job waited for CPU 0")
+    command = next(i for i, text in enumerate(lines) if text.startswith("exit status"))
+    assert heading < command
 
 
 @pytest.mark.parametrize(("changes", "text"), [

@@ -627,3 +627,24 @@ def test_own_waits_are_said_to_be_counted_for_a_job_with_known_states(
 ) -> None:
     unmeasured = session_and_report("steady", 3, watch)[1].unmeasured_losses
     assert unmeasured[0][1] == why
+
+
+@pytest.mark.parametrize(("threads", "least"), [(1, 7.0), (4, 3.0)])
+def test_then_bounds_what_the_first_remedy_can_gain(threads: int, least: float) -> None:
+    """Each thread ran and waited for 3 of 10 s, on four CPUs. One thread may end 3 s earlier; four
+    threads waited for more than the run took, but they also need 12 CPU seconds."""
+    session = session_of_job(*[TaskTimes("make", run_s=3.0, wait_s=3.0)] * threads)
+    waited_s = np.array([3.0 * threads, 0.0])
+    losses = LossSums(waited_s, waited_s, {WAIT_CAUSE: waited_s})
+    empty = empty_report(session, "make")
+    end_ns = empty.totals.start_ns + 10 * 10**9
+    totals = replace(empty.totals, losses=losses, end_ns=end_ns)
+    wait = replace(NO_FINDING, share=0.5, lost_s=3.0 * threads)
+    result = replace(empty, totals=totals, findings=[wait], past_tense=True)
+    text = " ".join(" ".join(printed_report(result)).split())
+    assert f"then without the first cause, the same work takes at least {least} s of 10.0 s" in text
+    for other in (
+        replace(result, past_tense=False), replace(result, is_partly_seen=True),
+        replace(result, job=None),
+    ):  # fmt: skip
+        assert not any(line.startswith("then ") for line in printed_report(other))
