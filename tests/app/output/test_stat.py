@@ -498,6 +498,8 @@ def test_each_phase_is_drawn_to_scale_and_split() -> None:
     )
     assert text[0].startswith("├─ build 3.0 s ──")
     assert text[0][58:] == "├─ test 1.0 s ─────┤"
+    short = [phase("before", 0.5, run=0.5), phase("solve", 9.5, run=9.5)]
+    assert time_use_lines(short, unicode=True)[0].startswith("├bef├─ solve 9.5 s ──")
     assert text[1] == "█" * 39 + "▓" * 19 + "█" * 5 + "·" * 15
     assert text[2] == "██ ran   ▓▓ waited for a CPU   ·· slept"
     rows = [line.split() for line in text[4:]]
