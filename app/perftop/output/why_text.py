@@ -244,7 +244,7 @@ def rows(report: Report) -> list[list[Run]]:
         rows += cause_rows(report)
     elif report.is_too_short:
         rows += [[(f"{SHORT_TASKS} Measure a longer run.", "text")], []]
-    else:
+    elif report.job is None or report.totals.times.threads:  # otherwise, nothing is known of it
         rows += [*_healthy_lines(report), []]
     remedies = {finding.hint for finding in report.named_findings[:MAX_CAUSES]}
     for clue in report.clues:

@@ -346,7 +346,8 @@ def _verdict_lines(pair: PairState) -> list[Line]:
         verdict = verdict.with_first_evidence(f"{start:+.1f} to {end:+.1f} s only")
     report_key: list[Run] = [(pair.captions["report"], "key"), (" diff as text", "dim")]
     keys: list[Piece] = [(1, _work_runs(comparison, ascii_=pair.ascii)), (0, report_key)]
-    return [verdict_line(verdict, pair.width), loss_line(verdict, pair.width, keys, pair.glyphs)]
+    losses = loss_line(verdict, pair.width, keys, pair.glyphs, "B lost")
+    return [verdict_line(verdict, pair.width), losses]
 
 
 def _work_runs(comparison: Comparison, *, ascii_: bool) -> list[Run]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import isfinite, nan
+from math import isfinite, isnan, nan
 from typing import NamedTuple
 
 import numpy as np
@@ -147,7 +147,7 @@ def _core_loss_lines(
     if len(row) > 1:
         name, l3_name = f"+{len(row)} alike", []
         cpus = [cpu for core_loss in row for cpu in cores.rows[core_loss.row].cpus]
-    history = _loss_history(past_episodes, cpus, interval.time_ns, strip_width).max(axis=0)
+    history = _loss_history(session, past_episodes, cpus, interval.time_ns, strip_width)
     room -= len(name)
     details = next((f"  {', '.join(l3_name[:n])}" for n in (2, 1, 0)
                     if len(", ".join(l3_name[:n])) + 2 <= room), "")  # fmt: skip
@@ -155,7 +155,7 @@ def _core_loss_lines(
         ("  ", "text"), (episode_style.marker(loss.episode), loss.style), (" ", "text"),
         (name, "bright"), (f"{details:<{max(0, room)}}", "dim"),
         (share_text, loss.style), ("  ", "text"),
-        *_history_runs(history, float(history.max(initial=0.0)), loss.style),
+        *_history_runs(history, float(np.fmax.reduce(history, initial=0.0)), loss.style),
     ]]  # fmt: skip
     if len(row) > 1:
         names = " ".join(cores.name(core_loss.row, "") for core_loss in row)
@@ -176,6 +176,7 @@ def package_loss_lines(session: Session, now_ns: int, cores: Cores, width: int) 
     and the share of the time that tasks wanted on its CPUs."""
     history = loss_history(session)
     edges_ns = history_edges(now_ns, max(1, width - PACKAGE_WIDTH - SHARE_WIDTH - 2))
+    is_known = history.between(edges_ns)[0] > 0
     packages = list(dict.fromkeys(core.package for core in cores.rows))
     shares = [history.shares(edges_ns, package) for package in packages]
     highest = float(np.nanmax([0.0, *np.concatenate(shares)]))
@@ -186,36 +187,38 @@ def package_loss_lines(session: Session, now_ns: int, cores: Cores, width: int) 
         name = fit(f"  {package_name(package)}", PACKAGE_WIDTH)
         whole = history.shares(edges_ns[[0, -1]], package).item()
         share_text = (f"{percent(whole)} %" if isfinite(whole) else "–").rjust(SHARE_WIDTH + 2)
-        strip = _history_runs(np.nan_to_num(series), highest, "hot")
+        strip = _history_runs(np.where(is_known, np.nan_to_num(series), nan), highest, "hot")
         lines.append(([(name, "text"), *strip, (share_text, "text")], first_cpu))
     return lines
 
 
 def _loss_history(
-    episodes: Sequence[Episode], cpus: Sequence[int], now_ns: int, size: int
+    session: Session, episodes: Sequence[Episode], cpus: Sequence[int], now_ns: int, size: int
 ) -> Floats:
-    """Returns the lost shares by CPU and part of the last ten minutes, of which there are `size`:
-    of each, the depth of the worst episode."""
-    depths, start_ns = np.zeros((len(cpus), size)), now_ns - HISTORY_NS
-    index_of_cpu = {cpu: index for index, cpu in enumerate(cpus)}
+    """Returns the lost shares of the parts of the last ten minutes, of which there are `size`: of
+    each, the depth of the worst episode on these CPUs; NaN before the session."""
+    depths, start_ns = np.zeros(size), now_ns - HISTORY_NS
+    depths[: (session.hello.raw_ns - start_ns) * size // HISTORY_NS] = np.nan
     for episode in episodes:
-        indexes = [index_of_cpu[cpu] for cpu in episode.cpus if cpu in index_of_cpu]
-        if indexes and episode_style.is_loss(episode):
+        if episode_style.is_loss(episode) and not set(cpus).isdisjoint(episode.cpus):
             end_ns = now_ns if episode.end_ns is None else min(episode.end_ns, now_ns)
             first = max(0, (episode.start_ns - start_ns) * size // HISTORY_NS)
             last = max(first, min(size - 1, (end_ns - start_ns) * size // HISTORY_NS))
             depth = max(min(1.0, episode.depth or 0.0), 1e-3)
-            depths[indexes, first : last + 1] = np.maximum(depths[indexes, first : last + 1], depth)
+            depths[first : last + 1] = np.fmax(depths[first : last + 1], depth)
     return depths
 
 
 def _history_runs(shares: Floats, highest: float, style: str) -> list[Run]:
-    """Returns a history of losses as cells, on a scale up to `highest`."""
-    heights = np.ceil(8 * shares / max(highest, 1e-3)).astype(int).tolist()
-    return join_cells(
-        [(theme.LEVELS[height], style) if height else (theme.LEVELS[1], "rule")
-         for height in heights]
-    )  # fmt: skip
+    """Returns a history of losses as cells, on a scale up to `highest`; blank where unknown."""
+    cells: list[Run] = []
+    for height in np.ceil(8 * shares / max(highest, 1e-3)).tolist():
+        if isnan(height):
+            cells.append((" ", "text"))
+        else:
+            level = theme.LEVELS[max(1, round(height))]
+            cells.append((level, style if height else "rule"))
+    return join_cells(cells)
 
 
 # --- The panel "over time": the CPU seconds that were lost in each second, stacked by cause.

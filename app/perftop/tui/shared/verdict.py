@@ -456,7 +456,9 @@ _VERBS = {"scheduler": "waited", "quota": "stopped", "stopped": "stopped"}
 """Verbs for tasks that lose time, by cause. For other causes, the verb is "lost"."""
 
 
-def loss_line(verdict: Verdict, size: int, keys: Sequence[Piece], glyphs: Glyphs) -> Line:
+def loss_line(
+    verdict: Verdict, size: int, keys: Sequence[Piece], glyphs: Glyphs, label: str = "lost"
+) -> Line:
     """Returns the row below the verdict: the lost share, a bar of the time that tasks wanted, its
     parts in words, and the history of losses. `keys`: keys for the right end, if they fit.
     `glyphs`: the way in which causes in the bar are distinguished."""
@@ -467,7 +469,7 @@ def loss_line(verdict: Verdict, size: int, keys: Sequence[Piece], glyphs: Glyphs
     number = "–" if not verdict.losses and not verdict.wanted_s > 0 else (
         f"{percent(verdict.lost_share)} %"
     )  # fmt: skip
-    runs: list[Run] = [(edge, "alarm" if is_alarm else "text"), ("   lost ", "dim")]
+    runs: list[Run] = [(edge, "alarm" if is_alarm else "text"), (f"{label:>7} ", "dim")]
     runs += [(f"{number:<6}", key), (" ", "text")]
     bar_width = MAX_BAR_WIDTH if size >= MIN_WIDTH_FOR_BAR else MIN_BAR_WIDTH
     runs += _bar(verdict, bar_width, SHAPES_BY_GLYPHS.get(glyphs, ""))

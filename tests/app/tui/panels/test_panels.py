@@ -137,8 +137,9 @@ def test_cores_that_lose_alike_have_the_range_of_their_losses(
     lines = worst_core_lines(session, interval, Cores(session), listed, None, 60, 20)
     texts = [strips.text(line) for line, _ in lines]
     (shared_row,) = (line for line in texts if f"+{len(shares)} alike" in line)
-    assert shared_row.split("alike")[1].lstrip().startswith(f"{text}  ▁"), shared_row
-    assert {len(line) for line in texts if " %  ▁" in line or "–  ▁" in line} == {59}
+    share_text, history = shared_row.split("alike")[1].lstrip().split("  ", 1)
+    assert (share_text, history.split()) == (text, ["█"]), "nothing was measured before the session"
+    assert {len(line) for line in texts if line.endswith("█")} == {59}
 
 
 def test_the_losses_of_a_package_are_shares_of_what_its_tasks_wanted(
@@ -158,4 +159,5 @@ def test_the_losses_of_a_package_are_shares_of_what_its_tasks_wanted(
     texts = [strips.text(line) for line, _ in lines]
     assert [text.split()[1::2] for text in texts[1:]] == [["0", "25.0"], ["1", "0.0"], ["2", "–"]]
     assert [text.count("█") for text in texts] == [0, 10, 0, 0]
+    assert [text.count("▁") for text in texts] == [0, 0, 10, 10], "only the last minute is known"
     assert [cpu for _, cpu in lines] == [None, 0, 4, 8]
