@@ -189,6 +189,25 @@ async def test_the_title_counts_hidden_cores_and_those_that_lose() -> None:
         assert "out of sight" not in text(run)[0]
 
 
+@pytest.mark.parametrize("key", ["home", "end"])
+@pytest.mark.parametrize("losers", [[3, 97, 530, 531, 1001], [*range(0, 1024, 7)]])
+async def test_each_losing_core_of_1024_has_a_sign_or_is_counted(
+    losers: list[int], key: str
+) -> None:
+    """A cell with a loss has its sign; the title counts those that are not on the screen."""
+    does = {cpu: CpuLoad(0.7, steal=0.3) for cpu in losers}
+    machine = Machine(cores=1024, threads=1, loads=does)
+    async with running_app(machine, (80, 24)) as run:
+        await run.intervals(10)
+        await run.pilot.press("2", key)
+        await run.intervals(1)
+        title, _, *lines = text(run)
+        named = re.search(r"\((\d+) loses?\)", title)
+        cells = [line for line in lines if "package" not in line and not line.startswith("▸ ")]
+        shown = sum(line.count("╳") for line in cells)
+    assert shown + int(named[1] if named else 0) == len(losers), "\n".join([title, *lines])
+
+
 async def test_cores_on_which_one_task_loses_alike_share_a_row_of_the_worst() -> None:
     feed = messages(128, 170, "neighbour,packages=2")  # stream takes IPC from lmp on 16 cores
     async with shown_app(feed) as app:
