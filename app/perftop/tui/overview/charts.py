@@ -268,7 +268,8 @@ class ChartPage:
         self, layout: ChartLayout, line: list[Run], settings: ViewSettings
     ) -> list[Run]:
         """Returns the line of times with the time of the cursor and the selected ranges in place of
-        other times. The markers of episodes stay."""
+        other times. The markers of episodes stay. The cursor's time is left out if there is no
+        room beside the cursor: the header has it, too."""
         if settings.cursor_ns is None:
             return line
         axis, first, cells = self.axis, layout.left_width, layout.columns
@@ -294,6 +295,8 @@ class ChartPage:
         middle = first + axis.bin_at(settings.cursor_ns) - len(label) // 2
         starts = range(first, first + cells - len(label) + 1)
         for x in sorted(starts, key=lambda x: abs(x - middle)):  # the nearest place that is free
+            if abs(x - middle) > len(label):
+                break
             if used_cells.isdisjoint(range(x, x + len(label))):
                 return overlay(line, x, [(label, "label")], whole_words=True)
         return line
