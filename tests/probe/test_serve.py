@@ -192,17 +192,6 @@ def test_a_command_ends_by_a_signal_or_with_its_parent(monkeypatch: pytest.Monke
         os.close(fd)
 
 
-def test_only_orders_on_stdin_are_handled() -> None:
-    reader = Reader(FakeSource(frames=3))
-    reader.start()
-    os.write(reader.stdin_w, b"quit\n" * 100 + b"batch 200000000\n" + b"batch x\n" * 5000)
-    wait_for(lambda: reader.source.sent_frames == 3, "3 frames")
-    wait_for(lambda: reader.source.paces, "the order")
-    os.close(reader.stdin_w)
-    assert len(messages(reader.read_remaining())) == 4
-    assert reader.source.paces == [200_000_000]
-
-
 def test_an_echo_is_answered_with_the_time_of_this_machine() -> None:
     reader = Reader(FakeSource(frames=3))
     reader.start()
@@ -216,19 +205,6 @@ def test_an_echo_is_answered_with_the_time_of_this_machine() -> None:
     after_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
     assert [note.data for note in answers] == [{"number": 41}]
     assert before_ns <= answers[0].time_ns <= after_ns
-
-
-def test_bytes_on_stdin_do_not_trigger_a_sample() -> None:
-    source = FakeSource(frames=0)
-    reader = Reader(source)
-    reader.start()
-    for _ in range(20):
-        os.write(reader.stdin_w, b"x" * 5000)
-        os.write(reader.stdin_w, b"\nbatch 1\n")
-    wait_for(lambda: len(source.paces) == 20, "all was read")
-    os.close(reader.stdin_w)
-    reader.join(timeout=MAX_WAIT_S)
-    assert source.polls == 0
 
 
 class Clock:

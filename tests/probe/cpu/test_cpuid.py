@@ -39,27 +39,6 @@ def intel(**leaves: LeafRegisters) -> FakeCpuid:
     return FakeCpuid({0: INTEL, **{int(name[1:], 16): regs for name, regs in leaves.items()}})
 
 
-def zeros(leaf: int, subleaf: int = 0, /) -> LeafRegisters | None:
-    return 0, 0, 0, 0
-
-
-# --- identity ------------------------------------------------------------------------------------
-
-
-def test_vendor_comes_from_leaf_0() -> None:
-    assert cpuid.vendor(intel()) == "GenuineIntel"
-    assert cpuid.vendor(FakeCpuid(GENOA_GUEST)) == "AuthenticAMD"
-    assert cpuid.vendor(FakeCpuid({0: (1, 0xFFFFFFFF, 0, 7)})) is None
-
-
-def test_only_hybrids_have_a_core_type() -> None:
-    hybrid = (2, 0, 0, 1 << 15)
-    assert cpuid.core_type(intel(x07=hybrid, x1A=(0x40000001, 0, 0, 0))) == "P"
-    assert cpuid.core_type(intel(x07=hybrid, x1A=(0x20000001, 0, 0, 0))) == "E"
-    assert cpuid.core_type(intel(x07=hybrid, x1A=(0x10000001, 0, 0, 0))) is None
-    assert cpuid.core_type(intel(x07=(2, 0, 0, 0), x1A=(0x40000001, 0, 0, 0))) is None
-
-
 # --- counters ------------------------------------------------------------------------------------
 
 
@@ -106,15 +85,6 @@ def test_any_thread_is_usable_if_cpuid_allows_it(eax: int, edx: int, usable: boo
     assert cpuid.has_working_any_thread(intel(x0A=(eax, 0, 0, edx))) is usable
 
 
-def test_amd_counters_come_from_a_leaf_that_some_cpus_lack() -> None:
-    highest = (0x80000028, 0, 0, 0)
-    genoa = FakeCpuid({0: INTEL, 0x80000000: highest, 0x80000022: (0xFFFFFFFF, 0xFFFFFFF6, 0, 0)})
-    assert cpuid.amd_counter_count(genoa) == 6
-    milan = FakeCpuid({0: INTEL, 0x80000000: highest, 0x80000022: (0x0, 0x6, 0, 0)})
-    assert cpuid.amd_counter_count(milan) is None
-    assert cpuid.amd_counter_count(FakeCpuid(GENOA_GUEST)) is None
-
-
 # --- clocks, bits --------------------------------------------------------------------------------
 
 
@@ -128,12 +98,6 @@ def test_amd_counters_come_from_a_leaf_that_some_cpus_lack() -> None:
 ])  # fmt: skip
 def test_crystal_leaf_is_decoded(registers: LeafRegisters, expected: Crystal | None) -> None:
     assert cpuid.crystal(intel(x15=registers)) == expected
-
-
-def test_base_clock_comes_from_leaf_16h() -> None:
-    assert cpuid.base_mhz(intel(x16=(2100, 3700, 100, 0))) == 2100
-    assert cpuid.base_mhz(intel(x16=(0xABCD0834, 0, 0, 0))) == 2100
-    assert cpuid.base_mhz(intel(x16=(0, 0, 0, 0))) is None
 
 
 @pytest.mark.parametrize(("feature", "number", "registers"), [
@@ -164,18 +128,6 @@ def test_leaves_beyond_the_highest_are_absent() -> None:
     old = FakeCpuid({0: (0x0D, *INTEL[1:]), 0x15: (2, 168, 0, 0), 0x16: (2100, 0, 0, 0)})
     assert cpuid.crystal(old) is None
     assert cpuid.base_mhz(old) is None
-
-
-@pytest.mark.parametrize("leaves", [cpuid.read_no_leaf, zeros])
-def test_no_leaf_can_be_read(leaves: cpuid.Leaves) -> None:
-    assert cpuid.vendor(leaves) is None
-    assert cpuid.perfmon(leaves) is None
-    assert cpuid.has_working_any_thread(leaves) is False
-    assert cpuid.amd_counter_count(leaves) is None
-    assert cpuid.crystal(leaves) is None
-    assert cpuid.base_mhz(leaves) is None
-    assert cpuid.core_type(leaves) is None
-    assert cpuid.has_feature(leaves, "hypervisor") is None
 
 
 @given(st.tuples(*[st.integers(0, 2**32 - 1)] * 4))

@@ -6,7 +6,7 @@ import pytest
 import trees
 from roots import DATA
 
-from perfprobe.cpu import files, identity
+from perfprobe.cpu import identity
 from perfprobe.wire import Identity
 
 GUEST = DATA / "guest-epyc-2cpu"
@@ -104,12 +104,6 @@ def test_xen_is_detected_from_sys_hypervisor(tmp_path: Path) -> None:
     assert identity.virtualisation(tmp_path) == "Xen"
 
 
-def test_an_empty_tree_names_no_machine(tmp_path: Path) -> None:
-    assert identity.virtualisation(tmp_path) is None
-    assert (identity.hostname(tmp_path), identity.kernel_release(tmp_path)) == ("", "")
-    assert identity.boot_id(tmp_path) is None
-
-
 def test_names_are_safe_for_a_terminal(tmp_path: Path) -> None:
     trees.put(tmp_path, "proc/sys/kernel/hostname", b"no\x1bde\xff1\nsecond\n")
     trees.put(tmp_path, "proc/sys/kernel/osrelease", b"6.8.0-31-generic\n")
@@ -117,11 +111,3 @@ def test_names_are_safe_for_a_terminal(tmp_path: Path) -> None:
     assert identity.hostname(tmp_path) == "node1"
     assert identity.kernel_release(tmp_path) == "6.8.0-31-generic"
     assert identity.boot_id(tmp_path) == "1b4e28ba-2fa1-11d2-883f"
-
-
-def test_a_text_is_complete_or_empty(tmp_path: Path) -> None:
-    trees.put(tmp_path, "fits", b"1" * 4096)
-    trees.put(tmp_path, "long", b"1" * 4097)
-    assert files.read_text(f"{tmp_path}/fits") == "1" * 4096
-    assert files.read_text(f"{tmp_path}/long") == ""
-    assert files.read_head(f"{tmp_path}/long", 10) == "1" * 10

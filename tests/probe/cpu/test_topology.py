@@ -25,16 +25,6 @@ def test_a_xeon_has_two_packages_and_smt(tmp_path: Path) -> None:
     assert second == [*range(24, 48), *range(72, 96)]
 
 
-def test_a_xeon_with_smt_off_has_one_thread_per_core(tmp_path: Path) -> None:
-    trees.xeon(tmp_path, smt=False)
-    rows = topology.read_cpus(tmp_path)
-    assert len(rows) == 96
-    assert rows[47] == Cpu(47, True, 1, 0, 23, 0, 1, 1, None, [47])
-    assert rows[48] == Cpu(48, False)
-    assert topology.cores(rows) == [[n] for n in range(48)]
-    assert topology.packages(rows) == [list(range(24)), list(range(24, 48))]
-
-
 def test_epyc_has_sixteen_l3_groups(tmp_path: Path) -> None:
     trees.epyc(tmp_path)
     rows = topology.read_cpus(tmp_path)
@@ -83,14 +73,6 @@ def test_a_core_type_is_ranked_by_its_strongest_cpu(tmp_path: Path) -> None:
     assert [row.type for row in topology.read_cpus(tmp_path)] == ["P"] * 16 + ["E"] * 16
 
 
-def test_servers_with_two_base_clocks_are_not_hybrids(tmp_path: Path) -> None:
-    trees.xeon(tmp_path)
-    for n in range(96):
-        path = f"{trees.CPU}/cpu{n}/cpufreq/base_frequency"
-        trees.put(tmp_path, path, "2800000" if n % 4 == 0 else "2100000")
-    assert {row.type for row in topology.read_cpus(tmp_path)} == {None}
-
-
 def test_one_socket_with_speed_select_is_not_a_hybrid(tmp_path: Path) -> None:
     """An Ice Lake-SP with 12 cores of high priority: 2.7 GHz, the others 2.1 GHz."""
     for n in range(36):
@@ -114,23 +96,6 @@ def test_power_has_eight_threads_and_caches_without_ids(tmp_path: Path) -> None:
     assert topology.packages(rows) == [list(range(32)), list(range(32, 64))]
 
 
-def test_knl_has_four_threads_and_no_l3(tmp_path: Path) -> None:
-    trees.knl(tmp_path)
-    rows = topology.read_cpus(tmp_path)
-    assert rows[287] == Cpu(287, True, 0, 0, 71, 3, None, 0, None, [71, 143, 215, 287])
-    assert topology.cores(rows)[0] == [0, 72, 144, 216]
-
-
-def test_an_offline_cpu_in_the_topology(tmp_path: Path) -> None:
-    trees.one_off(tmp_path)
-    rows = topology.read_cpus(tmp_path)
-    assert rows[5] == Cpu(5, False)
-    assert rows[1] == Cpu(1, True, 0, 0, 1, 0, 0, 0, None, [1])
-    assert rows[4].thread == 1
-    assert topology.cores(rows) == [[0, 4], [1], [2, 6], [3, 7]]
-    assert topology.packages(rows) == [[0, 1, 2, 3, 4, 6, 7]]
-
-
 def test_an_offline_cpu_keeps_the_kernels_topology(tmp_path: Path) -> None:
     trees.one_off(tmp_path)
     trees.put(tmp_path, f"{trees.CPU}/cpu5/topology/core_id", "1")
@@ -140,18 +105,6 @@ def test_an_offline_cpu_keeps_the_kernels_topology(tmp_path: Path) -> None:
     assert rows[5] == Cpu(5, False, 0, 0, 1, 1)
     assert rows[1].siblings == [1]
     assert [1, 5] in topology.cores(rows)
-
-
-def test_a_single_cpu_guest_has_one_core(tmp_path: Path) -> None:
-    trees.machine(tmp_path, 1)
-    rows = topology.read_cpus(tmp_path)
-    assert rows == [Cpu(0, True, 0, 0, 0, 0, None, None, None, [0])]
-    assert topology.cores(rows) == topology.packages(rows) == [[0]]
-
-
-def test_cpus_of_an_unknown_package_are_last() -> None:
-    rows = [Cpu(0, True, None, None, 0), Cpu(1, True, 3, None, 0)]
-    assert topology.cores(rows) == topology.packages(rows) == [[1], [0]]
 
 
 def test_ids_of_minus_one_are_unknown(tmp_path: Path) -> None:

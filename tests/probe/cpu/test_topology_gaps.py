@@ -17,11 +17,6 @@ from perfprobe.wire import Cpu
 # --- missing files -------------------------------------------------------------------------------
 
 
-def test_an_empty_tree_has_no_cpus(tmp_path: Path) -> None:
-    assert topology.read_cpus(tmp_path) == []
-    assert topology.cores([]) == topology.packages([]) == []
-
-
 def test_cores_come_from_cpuinfo_without_sys(tmp_path: Path) -> None:
     trees.cpuinfo_only(tmp_path)
     assert topology.read_cpus(tmp_path) == [
@@ -48,25 +43,10 @@ def test_the_l3_may_have_any_index(tmp_path: Path, index: int, kind: str, l3: in
     assert topology.read_cpus(tmp_path)[0].l3 == l3
 
 
-def test_possible_cpus_need_not_be_present(tmp_path: Path) -> None:
-    trees.sparse(tmp_path)
-    trees.put(tmp_path, f"{trees.CPU}/possible", "0-63\n")
-    assert [row.cpu for row in topology.read_cpus(tmp_path)] == [0, 1, 2, 3, 8, 9, 10, 11]
-
-
 @pytest.mark.parametrize("name", ["present", "possible", "online"])
 def test_each_cpu_list_can_replace_the_others(tmp_path: Path, name: str) -> None:
     trees.put(tmp_path, f"{trees.CPU}/{name}", "0-1,3\n")
     assert [row.cpu for row in topology.read_cpus(tmp_path)] == [0, 1, 3]
-
-
-def test_directories_can_replace_all_lists(tmp_path: Path) -> None:
-    trees.one_off(tmp_path)
-    for name in ("present", "possible", "online"):
-        (tmp_path / trees.CPU / name).write_text("0-\x00,x")
-    (tmp_path / trees.CPU / "cpufreq").mkdir()
-    rows = topology.read_cpus(tmp_path)
-    assert [row.online for row in rows] == [True] * 5 + [False] + [True] * 2
 
 
 def test_the_older_name_of_the_siblings_list_is_read(tmp_path: Path) -> None:
@@ -135,31 +115,11 @@ def test_garbled_siblings_fall_back_on_ids(tmp_path: Path) -> None:
         assert topology.cores(rows) == [[n, n + 4] for n in range(4)], garbage
 
 
-def test_a_list_with_too_many_siblings_is_ignored(tmp_path: Path) -> None:
-    trees.xeon(tmp_path, cores=2)
-    trees.put(tmp_path, f"{trees.CPU}/cpu0/topology/core_cpus_list", "0-7")
-    rows = topology.read_cpus(tmp_path)
-    assert (rows[0].thread, rows[0].siblings) == (0, [0, 4])
-    assert topology.cores(rows) == [[n, n + 4] for n in range(4)]
-
-
 def test_without_siblings_and_ids_a_cpu_is_its_own_core(tmp_path: Path) -> None:
     trees.lists(tmp_path, "0-2")
     rows = topology.read_cpus(tmp_path)
     assert [(row.thread, row.siblings) for row in rows] == [(0, [0]), (0, [1]), (0, [2])]
     assert topology.packages(rows) == [[0, 1, 2]]
-
-
-def test_core_ids_repeat_across_dies_and_packages() -> None:
-    rows = [Cpu(n, True, package=n // 4, die=n // 2 % 2, core=0) for n in range(8)]
-    assert topology.cores(rows) == [[0, 1], [2, 3], [4, 5], [6, 7]]
-
-
-def test_a_core_never_spans_packages() -> None:
-    rows = [Cpu(0, True, siblings=[0, 1, 2])]
-    rows += [Cpu(n, True, package=n, core=0, siblings=[0, n]) for n in (1, 2)]
-    assert topology.cores(rows) == [[0, 1], [2]]
-    assert topology.packages(rows) == [[0, 1], [2]]
 
 
 def test_directories_fifos_and_long_files_are_harmless(tmp_path: Path) -> None:

@@ -80,18 +80,6 @@ def test_the_perf_check_depends_on_which_counters_worked(
     assert doctor.perf_check_of_stream(refused, keys, missing) == refused
 
 
-def test_a_guest_and_a_host_without_a_pmu_have_different_reasons(tree: Path) -> None:
-    (tree / "sys/bus/event_source/devices/cpu/type").unlink()
-    (tree / "sys/bus/event_source/devices/cpu").rmdir()
-    assert check(tree, "perf counters").why == "the kernel offers no core PMU"
-    trees.put(tree, "proc/cpuinfo", "processor : 0\nflags : fpu hypervisor\n")
-    verdict = check(tree, "perf counters")
-    assert "no core PMU in this guest" in verdict.why
-    assert verdict.lost
-    assert "clock, IPC" in verdict.lost
-    assert check(tree, "clock").state == "limited"
-
-
 def test_msr_module_lockdown_and_refused_writes(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,27 +194,6 @@ def item(root: Path, subject: str) -> State:
     return disturbance.condition_states(root)[subject]
 
 
-def test_nothing_is_reported_on_an_empty_tree(tmp_path: Path) -> None:
-    states = {what: now.state for what, now in disturbance.condition_states(tmp_path).items()}
-    assert states.pop("hypervisor") == "ready"
-    assert states.pop("isolated CPUs") == "matters"
-    assert set(states.values()) == {"unknown"}
-
-
-@pytest.mark.parametrize(("flags", "state", "text"), [
-    ("constant_tsc nonstop_tsc", "usable", "clocksource tsc; TSC invariant"),
-    ("constant_tsc", "limited", "clocksource tsc; TSC not known to be invariant"),
-    ("", "limited", "clocksource unknown; TSC not known to be invariant"),
-])  # fmt: skip
-def test_the_clock_is_usable_if_its_tsc_is_invariant(
-    tmp_path: Path, flags: str, state: str, text: str
-) -> None:
-    trees.put(tmp_path, "proc/cpuinfo", f"flags : {flags}\n")
-    trees.put(tmp_path, CLOCK_SOURCE, "tsc\n" if flags else "")
-    clock = check(tmp_path, "clock")
-    assert (clock.state, clock.why) == (state, text)
-
-
 CLOCK_SOURCE = "sys/devices/system/clocksource/clocksource0/current_clocksource"
 CASES = [
     ("governor", {f"{CPUS}/cpu0/cpufreq/scaling_governor": "performance\n"}, "ready"),
@@ -293,8 +260,3 @@ def test_the_turbo_fix_uses_the_file_that_exists(
     result = item(tmp_path, "turbo")
     assert (result.state, bool(result.effect)) == ("matters", True)
     assert result.change == f"echo {then} | sudo tee /{CPUS}/{file}"
-
-
-def test_slack_is_reported_in_microseconds(tmp_path: Path) -> None:
-    trees.put(tmp_path, "proc/self/timerslack_ns", "50000\n")
-    assert item(tmp_path, "timer slack").now == "50 µs"

@@ -110,13 +110,6 @@ def rows(tmp_path: Path) -> list[Any]:
     return topology.read_cpus(tmp_path)
 
 
-def test_the_measured_cpu_is_the_requested_one(tmp_path: Path) -> None:
-    there = rows(tmp_path)
-    assert affinity.require_cpu(None, there, {0, 1, 3}).cpu == 3
-    assert affinity.require_cpu(None, there, {0, 1}).cpu == 1
-    assert affinity.require_cpu(0, there, {0, 1}).cpu == 0
-
-
 @pytest.mark.parametrize(("cpu", "error", "text"), [
     (9, ValueError, "--cpu 9: no such CPU (online: 0-1,3)"),
     (2, Unavailable, ("--cpu 2: it is offline; to bring it online: echo 1 | sudo tee "
@@ -130,17 +123,6 @@ def test_a_cpu_that_cannot_be_measured_is_refused(
     with pytest.raises(error) as raised:
         affinity.require_cpu(cpu, rows(tmp_path), {0, 1})
     assert str(raised.value) == text
-
-
-def test_siblings_are_the_other_online_threads(tmp_path: Path) -> None:
-    trees.xeon(tmp_path)
-    there = {row.cpu: row for row in topology.read_cpus(tmp_path)}
-    assert affinity.siblings(there[3], list(there.values())) == [51]
-    assert affinity.siblings(there[51], list(there.values())) == [3]
-    alone = tmp_path / "alone"
-    trees.xeon(alone, smt=False)
-    there = {row.cpu: row for row in topology.read_cpus(alone)}
-    assert affinity.siblings(there[3], list(there.values())) == []
 
 
 # --- duration -------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-import trees
 
 from perfprobe.cpu import files, identity, topology
 from perfprobe.errors import Unavailable, UsageError
@@ -16,21 +15,6 @@ from perfprobe.instruments import disturbance, wake
 from perfprobe.instruments.wake import IdleState
 from perfprobe.native.affinity import pinned_to
 from perfprobe.wire import Cpu
-
-CPUIDLE = "sys/devices/system/cpu/cpu1/cpuidle"
-
-
-def test_idle_states_are_those_of_the_driver(tmp_path: Path) -> None:
-    states = [("POLL", 0, 5), ("C1E", 4, 70), ("C6", 170, 9)]
-    for number, (name, latency, usage) in enumerate(states):
-        trees.put(tmp_path, f"{CPUIDLE}/state{number}/name", f"{name}\n")
-        trees.put(tmp_path, f"{CPUIDLE}/state{number}/latency", f"{latency}\n")
-        trees.put(tmp_path, f"{CPUIDLE}/state{number}/usage", f"{usage}\n")
-    known = wake.idle_states(tmp_path, 1)
-    assert [(state.name, state.latency_us) for state in known] == [pair[:2] for pair in states]
-    assert wake.entry_counts(known) == [5, 70, 9]
-    assert wake.idle_states(tmp_path, 0) == []
-
 
 STATES = [IdleState("a", "C1", 2), IdleState("b", "C6", 100)]
 
@@ -116,11 +100,6 @@ def test_a_late_timer_costs_its_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(row["least_us"] >= 10_000 for row in rows)
 
 
-def test_a_row_ends_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wake, "MAX_ROW_S", 0.0)
-    assert (len(wake._wake_by_timer()), len(wake._wake_by_cpu(0))) == (1, 1)
-
-
 def test_a_cpu_that_does_not_exist_or_is_not_allowed_is_refused() -> None:
     with pytest.raises(UsageError, match="no such CPU"):
         wake.measure(9999)
@@ -128,17 +107,3 @@ def test_a_cpu_that_does_not_exist_or_is_not_allowed_is_refused() -> None:
     if first != last:
         with pinned_to(last), pytest.raises(Unavailable, match=f"may run on {last} only"):
             wake.measure(first)
-
-
-def test_a_late_reader_measures_its_whole_delay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The waker writes again every 2 ms, which must not shorten the delay of a busy reader."""
-    read = os.eventfd_read
-
-    def read_late(event: int) -> int:
-        count = read(event)
-        time.sleep(0.02)
-        return count
-
-    monkeypatch.setattr(wake, "WAKE_UPS_PER_ROW", 4)
-    monkeypatch.setattr(os, "eventfd_read", read_late)
-    assert all(ns >= 20_000_000 for ns in wake._wake_by_cpu(0))

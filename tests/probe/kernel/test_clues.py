@@ -99,10 +99,6 @@ def test_groups_with_a_cap_on_memory_bandwidth_are_named(
     assert read_settings(tmp_path).get("bandwidth_caps", "") == caps
 
 
-def test_values_are_bounded(tmp_path: Path) -> None:
-    assert len(read_settings(write_tree(tmp_path, huge_pages="x" * 4000))["huge_pages"]) == 200
-
-
 # --- the kernel's log
 
 OLD = "4,1,10,-;x86/split lock detection: #AC: old/3 took a split_lock trap at address: 0x40\n"
@@ -142,10 +138,4 @@ def test_reading_a_log_without_new_messages_does_not_wait(tmp_path: Path) -> Non
     os.write(writer, NEW.encode())
     assert len(reader.record()) == 3
     os.close(writer)
-    reader.close()
-
-
-def test_an_unreadable_log_names_nothing(tmp_path: Path) -> None:
-    reader = KernelLog(tmp_path)
-    assert reader.record() == []
     reader.close()

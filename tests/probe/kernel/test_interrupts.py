@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trees
 
-from perfprobe.kernel.interrupts import Interrupts, parse_table
+from perfprobe.kernel.interrupts import Interrupts
 
 LINES = """\
            CPU0       CPU4
@@ -75,13 +75,3 @@ def test_the_counts_after_a_pause_are_not_used(node: Node) -> None:
     for softirq in (0, 40, 40, 2):
         node.record_after_second(softirq)
     assert node.record_after_second(40) == {"0": [0.4, 0.0, 0.4, [], []]}
-
-
-@pytest.mark.parametrize("text", ["", "CPU0\n 1:\n", " CPU0 CPU1\n 1: 5\n", "x\n 1: 5 y\n"])
-def test_a_broken_file_has_no_lines(text: str) -> None:
-    assert parse_table(text).lines == {}
-
-
-def test_a_broken_count_has_no_rise() -> None:
-    table, later = (parse_table(f"CPU0\n 1:{count:>11} y\n") for count in ("x", "7"))
-    assert later.largest_rises(table, 0) == table.largest_rises(later, 0) == []

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,8 +13,6 @@ from perfprobe.errors import Unavailable
 from perfprobe.kernel.job_threads import ProcessFamily, WatchedJob
 from perfprobe.kernel.task_files import TaskStat
 from perfprobe.kernel.tasks import TaskScanner
-
-S = 1_000_000_000
 
 
 def stat(parent: int, start: int) -> TaskStat:
@@ -50,51 +45,6 @@ def test_an_older_process_had_a_different_parent() -> None:
     """Files of sleeping processes are not read again: 11 once had a child 12 that has ended."""
     family = ProcessFamily("10", 500)
     assert pids(family, p10=(1, 500), p12=(10, 800), p11=(12, 400)) == ["10", "12"]
-
-
-NEST = """
-import os, sys, time
-if os.fork() == 0:
-    if os.fork() == 0:
-        os.setsid()
-        os.write(1, b"%d\\n" % os.getpid())  # one write, so that outputs are not mixed
-        time.sleep(60)
-    os._exit(0)  # its child has a new parent now
-os.wait()
-os.write(1, b"ended\\n")
-time.sleep(60)
-"""
-
-
-def test_a_tree_is_followed_with_its_daemon() -> None:
-    root = subprocess.Popen([sys.executable, "-c", "input()\n" + NEST], stdin=subprocess.PIPE,
-                            stdout=subprocess.PIPE, text=True)  # fmt: skip
-    assert root.stdin is not None
-    assert root.stdout is not None
-    watch = WatchedJob(Path("/"), str(root.pid), tree=True)
-    clock = [0]
-    tasks = TaskScanner(Path("/"), [0], watch, now_ns=lambda: clock[0], spent_ns=lambda: 0)
-
-    def scan_reported() -> set[str]:
-        clock[0] += 2 * S
-        tasks.scan_slice()
-        return set(watch.read_due_threads(clock[0])["watched"]["threads"])
-
-    daemon = ""
-    try:
-        assert scan_reported() == {str(root.pid)}
-        root.stdin.write("go\n")
-        root.stdin.flush()
-        (daemon,) = {root.stdout.readline().strip() for _ in range(2)} - {"ended"}
-        # The parent of the daemon has ended between two scans, so its origin is unknown.
-        assert scan_reported() <= {str(root.pid), daemon}
-    finally:
-        root.kill()
-        if daemon:  # the daemon keeps the pipe open
-            os.kill(int(daemon), signal.SIGKILL)
-        root.communicate()
-        tasks.close()
-        watch.close()
 
 
 def test_all_threads_of_a_tree_within_the_limit(tmp_path: Path) -> None:

@@ -15,8 +15,6 @@ from typing import Any
 
 import pytest
 import trees
-from hypothesis import given
-from hypothesis import strategies as st
 
 from perfprobe.errors import Unavailable
 from perfprobe.kernel import job_threads, task_files
@@ -75,12 +73,6 @@ def descriptors() -> int:
 
 
 # --- selection of the job ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("text", ["", "x" * 16, "ü" * 8, "a\nb", "\udcff", "x" * 999])
-def test_invalid_job_names_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="a PID, or a name"):
-        job_threads.parse_pid(text)
 
 
 def test_disk_waits_are_reported_if_the_kernel_accounts_for_them(tmp_path: Path) -> None:
@@ -151,32 +143,6 @@ def test_an_unknown_job_name_suggests_a_similar_one(tmp_path: Path) -> None:
     assert "did you mean" not in WatchedJob(tmp_path, "nginx").warning
 
 
-@given(st.integers(0, 10**12))
-def test_digits_are_a_pid(number: int) -> None:
-    assert job_threads.parse_pid(f"{number}") == job_threads.parse_pid(f"00{number}") == str(number)
-    assert job_threads.parse_pid(f"{number % 1000}x") is None
-    assert job_threads.parse_pid("x") is None
-    assert job_threads.parse_pid("٣") is None, "digits of proc are those of ASCII"
-
-
-def test_a_pid_selects_only_its_own_threads(tmp_path: Path) -> None:
-    for pid in (10, 20):
-        write_process(tmp_path, pid, threads=2)
-        write_thread(tmp_path, pid, pid, (5_000, 7_000), cpu=3, switches=(40, 2))
-        write_thread(tmp_path, pid, pid + 1, (6_000, 0), comm="worker", cpu=9, switches=(1, 9))
-    watched = scan(WatchedJob(tmp_path, "10"), tmp_path)
-    threads = {"10": [10, "job", 3, 5_000, 7_000, 40, 2], "11": [10, "worker", 9, 6_000, 0, 1, 9]}
-    states = {"10": "R", "11": "R"}
-    assert watched.read_due_threads(S) == {
-        "watched": {"threads": threads, "more": 0, "states": states}
-    }
-    write_thread(tmp_path, 10, 11, (8_000, 500), comm="worker", cpu=4, switches=(1, 10))
-    threads = watched.read_due_threads(2 * S)["watched"]["threads"]
-    assert threads["11"] == [10, "worker", 4, 8_000, 500, 1, 10]
-    assert [m.what for m in watched.missing] == ["disk_wait"]
-    watched.close()
-
-
 def test_a_name_selects_all_processes_whenever_they_start(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     watched = scan(WatchedJob(tmp_path, "-my) job"), tmp_path)
@@ -194,17 +160,6 @@ def test_a_name_selects_all_processes_whenever_they_start(tmp_path: Path) -> Non
     shutil.rmtree(tmp_path / "proc/10/task/11")
     assert tids(scan(watched, tmp_path), 3 * S) == ["10"]
     watched.close()
-
-
-def test_a_reused_pid_is_not_the_job(tmp_path: Path) -> None:
-    write_process(tmp_path, 10, start=500)
-    write_thread(tmp_path, 10, 10)
-    watched = scan(WatchedJob(tmp_path, "010"), tmp_path)
-    assert tids(watched, S) == ["10"]
-    write_process(tmp_path, 10, start=501)
-    assert scan(watched, tmp_path).read_due_threads(2 * S) == {
-        "watched": {"threads": {}, "more": 0}
-    }
 
 
 def test_a_pid_without_a_process_is_refused(tmp_path: Path) -> None:
@@ -300,26 +255,6 @@ def test_threads_with_unreadable_files_are_left_out(tmp_path: Path) -> None:
     watched.close()
     watched.close()
     assert descriptors() == before
-
-
-def test_the_scan_finds_new_threads(tmp_path: Path) -> None:
-    """The scan also does so if a frame is made between its slices."""
-    (tmp_path / "proc").mkdir()
-    now_ns = 0
-    watched = WatchedJob(tmp_path, "job")
-    tasks = TaskScanner(tmp_path, range(4), watched, lambda: now_ns, lambda: 0)
-    for pid in range(10, 14):
-        write_process(tmp_path, pid, "job" if pid % 2 else "sleep")
-        write_thread(tmp_path, pid, pid)
-    tasks.scan_slice()
-    assert tids(watched, S) == ["11", "13"]
-    finding = watched.find_threads([("11", task_files.TaskStat("job", 0, 1, 500, 0))])
-    next(finding)
-    shutil.rmtree(tmp_path / "proc/13")
-    assert tids(watched, 2 * S) == ["11", "13"]
-    assert list(finding) == []
-    assert tids(watched, 3 * S) == ["11"]
-    watched.close()
 
 
 def test_children_that_a_command_starts_between_two_scans_are_found(tmp_path: Path) -> None:

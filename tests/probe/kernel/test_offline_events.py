@@ -58,20 +58,8 @@ def test_cpus_that_went_offline_are_reported_once(
     assert reader.read_offline({0, 3}) == set()
 
 
-def test_nothing_is_received_unless_an_event_waits() -> None:
-    ready: list[bool] = []
-    events = OfflineEvents(Events(event("offline")), lambda: ready and ready.pop())
-    assert events.read_offline({3}) == set()
-    ready.append(True)
-    assert events.read_offline({3}) == {3}
-
-
 def test_only_events_of_the_kernel_count() -> None:
     assert OfflineEvents(Events(event("offline"), sender=UDEV)).read_offline({3}) == set()
-
-
-def test_no_events_below_a_sysroot(tmp_path: Path) -> None:
-    assert open_offline_events(tmp_path).read_offline({0}) == set()
 
 
 def test_an_event_that_arrives_is_received(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,17 +84,6 @@ def test_missing_and_garbled_quotas_are_left_out(unified: Path, maximum: str, st
     assert Quotas(unified).record([7]) == {}
 
 
-def test_groups_outside_the_namespace_and_machines_without_groups_have_no_quota(
-    unified: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    write_quota(unified, "job", "50000 100000")
-    add_member(unified, 7, "/../job")
-    assert Quotas(unified).record([7, 99]) == {}
-    without_groups = Quotas(tmp_path_factory.mktemp("empty"))
-    assert without_groups.record([7]) == {}
-    assert not without_groups.has_moved([7])
-
-
 def test_counts_are_read_at_each_scan_and_a_new_quota_after_a_few(unified: Path) -> None:
     write_quota(unified, "job", "max 100000")
     add_member(unified, 7, "/job")

@@ -13,7 +13,7 @@ import pytest
 import trees
 
 from perfprobe.kernel import tasks
-from perfprobe.kernel.task_files import BATCH_ENTRIES, TICK_NS, NewTaskCheck
+from perfprobe.kernel.task_files import TICK_NS, NewTaskCheck
 from perfprobe.kernel.tasks import PAUSE_FACTOR, SCAN_PERIOD_NS
 
 S = 1_000_000_000
@@ -159,15 +159,6 @@ def test_waits_of_a_task_are_reported_from_its_second_read(machine: Machine) -> 
     assert result["waits"]["2"] == [[0.404, 404.0]], "a thread has files of its own"
 
 
-def test_a_kernel_that_counts_no_waits_leaves_them_unknown(machine: Machine) -> None:
-    for turn in range(3):
-        machine.runs(10, 50 * turn, 2)
-        trees.put(machine.root, "proc/10/schedstat", "0 0 0\n")
-        records = machine.records()
-    assert records["tasks"] == {"2": [10, "job", 0.5]}
-    assert records["waits"] == {"2": [[None, None]]}
-
-
 def test_the_exact_share_decides_the_order(machine: Machine) -> None:
     for turn in range(3):
         for pid, ms in ((10, 300), (11, 309)):
@@ -175,18 +166,6 @@ def test_the_exact_share_decides_the_order(machine: Machine) -> None:
             trees.put(machine.root, f"proc/{pid}/schedstat", f"{turn * ms}000000 0 1\n")
         records = machine.records()
     assert records["others"] == {"0": [[11, "job", 0.309], [10, "job", 0.3]]}
-
-
-def test_waits_are_read_only_for_the_busiest_tasks(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tasks, "MAX_WAITS", 2)
-    for turn in range(3):
-        for pid in (10, 11, 12):
-            machine.runs(pid, turn * pid, pid)
-            trees.put(machine.root, f"proc/{pid}/schedstat", f"{turn}000000000 {turn}0000000 1\n")
-        records = machine.records()
-    assert records["waits"] == {"10": [[None, None]], "11": [[0.01, None]], "12": [[0.01, None]]}
 
 
 @pytest.mark.parametrize(("busy_cpus", "count"), [(1, 10), (16, 4), (40, 3)])
@@ -215,39 +194,6 @@ def test_a_new_task_is_reported_at_once(machine: Machine) -> None:
     machine.runs(12, 140, 2, threads=3)
     machine.thread(12, 14, 50, 4)
     assert machine.scan() == {"4": [12, "job", 0.5]}, "a new thread of a known process"
-
-
-def test_a_pid_with_a_new_start_time_is_a_new_task(machine: Machine) -> None:
-    machine.runs(10, 50, start=500)
-    machine.scan()
-    machine.runs(10, 90, start=700)
-    assert machine.scan() == {}
-    machine.runs(10, 140, start=700)
-    assert machine.scan() == {"0": [10, "job", 0.5]}
-    machine.runs(10, 20, start=700)  # if times step back, there is no share, and no share below 0
-    assert machine.scan() == {}
-
-
-def test_a_job_of_many_threads_is_on_many_cpus(machine: Machine) -> None:
-    def run(ticks: int) -> Any:
-        machine.runs(10, 63 * ticks, 0, comm=b"leader", threads=65)
-        machine.thread(10, 10, 0, 0, comm=b"leader")
-        machine.thread(10, 9, ticks // 50, 63)
-        for n in range(63):
-            machine.thread(10, 11 + n, ticks, n, comm=b"worker-%d" % n)
-        return machine.scan()
-
-    assert [run(0), run(50)] == [None, {}], "threads of a sleeping process are not read"
-    assert run(100) == {str(n): [10, f"worker-{n}", 0.5] for n in range(63)}, "without idle threads"
-
-
-def test_a_thread_is_identified_by_its_own_start_time(machine: Machine) -> None:
-    for ticks, start in ((0, 1), (50, 1), (100, 1), (150, 2), (200, 2)):
-        machine.runs(10, ticks, threads=2)
-        machine.thread(10, 11, ticks, 5, start=start)
-        records = machine.scan()
-        if start == 2:
-            assert records == ({} if ticks == 150 else {"5": [10, "job", 0.5]})
 
 
 def test_time_of_ended_threads_is_not_attributed_to_their_leader(machine: Machine) -> None:
@@ -285,31 +231,6 @@ def test_unreadable_files_hide_no_other_process(machine: Machine) -> None:
     assert records == {"0": [10, "job", 0.4], "1": [26, "job", 0.4]}
 
 
-def test_processes_vanish_during_a_scan(machine: Machine) -> None:
-    pids = range(100, 100 + 5 * BATCH_ENTRIES)
-    for pid in pids:
-        machine.runs(pid, 0, 1)
-    machine.scan()
-    for pid in pids:
-        machine.runs(pid, 50, 1)
-    machine.now_ns += S
-    machine.step_ns = tasks.MAX_SLICE_NS  # every slice ends after its first batch
-    machine.tasks.scan_slice()
-    assert machine.tasks.due_s() == 0
-    for pid in pids:
-        shutil.rmtree(machine.root / f"proc/{pid}")
-    records = machine.scan(0)
-    assert list(records) == ["1"]
-    assert records["1"][0] in pids
-    assert machine.scan() is None, "there are no processes"
-
-
-def test_without_processes_there_is_no_record(machine: Machine) -> None:
-    assert [machine.scan() for _ in range(3)] == [None] * 3
-    shutil.rmtree(machine.root / "proc")
-    assert machine.scan() is None
-
-
 # --- details --------------------------------------------------------------------------------------
 
 
@@ -336,23 +257,6 @@ def test_details_are_sent_when_a_process_is_first_named(
     assert records["details"] == {"10": {"user": "u10", "group": "/build.slice/job.scope"}}
     machine.runs(10, 99, 0)
     assert machine.records().keys() == {"tasks", "others", "waits"}
-
-
-def test_a_task_has_the_name_of_its_parent(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    machine.tasks._is_own_namespace = True
-    monkeypatch.setattr(machine.tasks, "_clock_ns", lambda _: None)
-    monkeypatch.setattr(tasks, "process_details", lambda _: {"threads": 1})
-    machine.runs(1, 0, comm=b"make")  # the stat file of `line` names 1 as the parent
-    for pid in (20, 21):
-        machine.runs(pid, 0, 0)
-    trees.put(machine.root, "proc/21/cgroup", "0::/\n")
-    machine.scan()
-    for pid in (20, 21):
-        machine.runs(pid, pid, 0)
-    known = {"threads": 1, "parent": "make"}
-    assert machine.records()["details"] == {"21": known, "20": known}
 
 
 # --- scans in slices ------------------------------------------------------------------------------
@@ -437,21 +341,6 @@ def test_scans_run_once_a_second_and_less_often_if_costly(machine: Machine) -> N
     machine.spend_ns = 40_000_000
     machine.scan()
     assert machine.tasks.due_s() == (machine.now_ns + PAUSE_FACTOR * 40_000_000) / 1e9
-
-
-def test_a_slice_is_short(machine: Machine) -> None:
-    for pid in range(100, 100 + 10 * BATCH_ENTRIES):
-        machine.runs(pid, 0)
-    machine.step_ns = tasks.MAX_SLICE_NS // (2 * BATCH_ENTRIES)  # two batches in a slice
-    machine.now_ns += S
-    slices = 0
-    while not slices or machine.tasks.due_s() == 0:
-        begun_ns = machine.now_ns
-        machine.tasks.scan_slice()
-        assert machine.now_ns - begun_ns < 2 * tasks.MAX_SLICE_NS
-        slices += 1
-    assert slices >= 4
-    machine.tasks.close()
 
 
 def test_children_that_ended_between_scans_count_for_their_parent(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import trees
 from perfprobe.cpu import topology
 from perfprobe.machine import cpu_files
 from perfprobe.opening import open_os
-from perfprobe.wire import Rate, Step
+from perfprobe.wire import Step
 
 
 def write_files(root: Path, cpus: range, **khz: int | str) -> None:
@@ -28,12 +28,6 @@ def write_files(root: Path, cpus: range, **khz: int | str) -> None:
 def four_cpus(tmp_path: Path) -> Path:
     trees.machine(tmp_path, 4)
     return tmp_path
-
-
-def counter_keys(root: Path) -> list[str]:
-    return [
-        counter.key for counter in cpu_files.cpufreq_part(root, topology.read_cpus(root)).counters
-    ]
 
 
 # --- at every sample ------------------------------------------------------------------------------
@@ -50,12 +44,6 @@ def test_clock_and_cap_are_in_khz(four_cpus: Path) -> None:
     part.close()
 
 
-def test_an_offline_cpu_is_not_read(four_cpus: Path) -> None:
-    trees.lists(four_cpus, "0-3", "1-3")
-    write_files(four_cpus, range(1, 4), scaling_max_freq=3_000_000)
-    assert counter_keys(four_cpus) == ["max_hz"]
-
-
 def test_slow_and_missing_files_have_a_reason(
     four_cpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,13 +58,6 @@ def test_slow_and_missing_files_have_a_reason(
 
 
 # --- the fastest clock ----------------------------------------------------------------------------
-
-
-def test_one_clock_applies_to_all_cpus(four_cpus: Path) -> None:
-    write_files(four_cpus, range(4), cpuinfo_max_freq=3_700_000)
-    (table,), missing = cpu_files.cpufreq_turbo(four_cpus, topology.read_cpus(four_cpus))
-    assert (table.steps, table.cpus, missing) == ([Step(1, 3.7e9)], None, [])
-    assert table.origin.startswith("cpufreq")  # distinguishes it from a table of registers
 
 
 def test_favoured_cores_have_their_own_table(four_cpus: Path) -> None:
@@ -124,20 +105,6 @@ def test_an_acpi_p_state_is_not_a_ceiling(four_cpus: Path) -> None:
     ]
 
 
-def test_nothing_is_reported_without_files(four_cpus: Path) -> None:
-    assert cpu_files.cpufreq_turbo(four_cpus, topology.read_cpus(four_cpus)) == ([], [])
-    assert cpu_files.cpufreq_base_hz(four_cpus, topology.read_cpus(four_cpus)) is None
-
-
-def test_the_base_clock_is_known_only_if_all_cpus_share_it(four_cpus: Path) -> None:
-    write_files(four_cpus, range(4), base_frequency=2_100_000)
-    assert cpu_files.cpufreq_base_hz(four_cpus, topology.read_cpus(four_cpus)) == Rate(
-        2.1e9, "cpufreq, base_frequency"
-    )
-    write_files(four_cpus, range(2, 4), base_frequency=1_600_000)
-    assert cpu_files.cpufreq_base_hz(four_cpus, topology.read_cpus(four_cpus)) is None
-
-
 # --- throttling -----------------------------------------------------------------------------------
 
 
@@ -172,14 +139,6 @@ def test_cores_and_packages_have_the_existing_files(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert [slot.column for slot in core.open(3)] == [0, 1]
     core.close()
-
-
-def test_throttles_of_an_offline_cpu_are_not_read(tmp_path: Path) -> None:
-    write_machine(tmp_path)
-    trees.lists(tmp_path, "0-3", "1-3")
-    trees.put(tmp_path, f"{trees.CPU}/cpu1/{THROTTLE_DIR}/core_throttle_count", "3\n")
-    (core,) = cpu_files.throttle_parts(tmp_path, topology.read_cpus(tmp_path))
-    assert [c.key for c in core.counters] == ["core_throttles"]
 
 
 def test_the_open_files_of_kvm_are_read_for_each_package(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from perfprobe.kernel.access import Trouble
 from perfprobe.machine.parts import (
     RowReaders,
     drop_duplicate_counters,
-    drop_served_keys,
     join_missing,
     restrict_to_cpus,
 )
@@ -60,17 +59,6 @@ def test_the_first_of_several_parts_keeps_a_counter() -> None:
         [FakePart(counter("a")), FakePart(counter("b")), FakePart(counter("a"), counter("b"))]
     )
     assert [[c.key for c in part.counters] for part in parts] == [["a"], ["b"], []]
-
-
-def test_parts_that_share_nothing_are_unchanged() -> None:
-    parts = [FakePart(counter("a")), FakePart(counter("b"))]
-    assert drop_duplicate_counters(parts) == parts
-
-
-def test_a_key_of_another_part_is_not_missing() -> None:
-    missing = [Missing(key, "made") for key in "abc"]
-    counters = [counter("a"), counter("b", cpus=[0])]
-    assert [left.what for left in drop_served_keys(missing, counters)] == ["b", "c"]
 
 
 def test_counters_of_some_cpus_name_them() -> None:

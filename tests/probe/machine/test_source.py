@@ -19,7 +19,7 @@ from unittest.mock import DEFAULT, Mock
 import frame_rows
 import pytest
 import trees
-from waiting import wait_for, whenever_due
+from waiting import whenever_due
 
 from perfprobe import wire
 from perfprobe.cpu import topology
@@ -253,24 +253,6 @@ def test_a_cpu_without_readable_files_is_retried(
     assert read.call_count == 3
 
 
-def test_no_frame_is_older_than_hello(
-    machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Samples are taken while the hello is still being made."""
-    make_hello = Machine._make_hello
-
-    def slowly(self: Machine, *about: Any) -> wire.Hello:
-        due_s = self._sampler.due_s(self._sampler.next_round + 3)
-        wait_for(lambda: time.monotonic() >= due_s, "samples are taken")
-        return make_hello(self, *about)
-
-    monkeypatch.setattr(Machine, "_make_hello", slowly)
-    with contextlib.closing(open_os(machine.root, SAMPLE_NS, None)) as source:
-        session = Session(source.hello)
-        frames(source, session, 2)
-    assert session.warnings == []
-
-
 def test_unpinnable_cpus_are_known_once_all_threads_have_tried(
     machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,20 +294,6 @@ def test_garbled_files_invalidate_only_their_column(machine: TreeMachine) -> Non
     assert str(values["idle"].tolist()) == "[nan, nan]"
     assert str(values["steal"].tolist()) == "[nan, 0.0]"
     assert str(values["poll"].tolist()) == "[0.0, 0.0]"
-
-
-def test_without_cpuidle_proc_stat_is_used(machine: TreeMachine, tmp_path: Path) -> None:
-    for cpu in (0, 1):
-        for state in range(3):
-            for name in ("name", "time"):
-                (tmp_path / f"{trees.CPU}/cpu{cpu}/cpuidle/state{state}/{name}").unlink()
-            (tmp_path / f"{trees.CPU}/cpu{cpu}/cpuidle/state{state}").rmdir()
-    source = open_os(tmp_path, SAMPLE_NS, None)
-    session = Session(source.hello)
-    source.close()
-    origin = session.evaluator.origin("util") or ""
-    assert origin.startswith("1 - /proc/stat idle - steal")
-    assert "idle_s" in {m.what for m in source.hello.missing}
 
 
 def test_only_requested_counters_are_read(machine: TreeMachine) -> None:

@@ -142,12 +142,6 @@ def test_a_simulated_pid_selects_its_process() -> None:
         SimSource("sim:neighbour", S, None, "")
 
 
-def test_a_simulated_job_has_its_thread_limit() -> None:
-    frames = run("steady,cpus=512", 0.2, 100 * MS, "xhpl")
-    record = frames[-1].records["watched"]
-    assert (len(record["threads"]), record["more"]) == (256, 256)
-
-
 # --- tasks ----------------------------------------------------------------------------------------
 
 BURN = """
@@ -229,24 +223,6 @@ def test_psutil_waits_until_it_is_needed() -> None:
     code = "import perfprobe.machine.source, sys; print({'psutil', 'numpy'} & sys.modules.keys())"
     result = python(code)
     assert result.stdout == "set()\n"
-
-
-def test_details_of_a_process_are_short_and_printable(
-    child: Callable[..., subprocess.Popen[bytes]],
-) -> None:
-    process = child("print('ready', flush=True); input()", b"\xff", "x" * 300)
-    result = task_files.process_details(process.pid)
-    command = result.pop("command")
-    assert isinstance(command, str)
-    assert len(command) == task_files.MAX_COMMAND
-    assert " ? xxx" in command
-    message = wire.Frame(1, 0, {}, records={"details": {"1": result | {"command": command}}})
-    assert wire.encode(message), "bytes that are no text do not stop the stream"
-    assert result.keys() == {"user", "threads", "affinity"}
-    assert result["threads"] == 1
-    process.kill()
-    process.wait()
-    assert task_files.process_details(process.pid) == {}
 
 
 def test_details_are_sent_once_a_minute() -> None:

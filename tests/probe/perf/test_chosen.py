@@ -48,16 +48,6 @@ def test_software_events_share_a_group_and_need_no_pmu(tmp_path: Path) -> None:
     assert (slot.column, slot.count) == (0, 4)
 
 
-def test_events_that_fit_are_counted_together(tmp_path: Path) -> None:
-    skylake(tmp_path)
-    kernel = fakeperf.Kernel(counters=12)
-    soft, hard = open_chosen_events(tmp_path, kernel, "branches,cs,branch-misses")
-    assert keys_on(soft) == [*TIMES, "e.cs"]
-    assert keys_on(hard) == [*TIMES, "e.branches", "e.branch-misses"]
-    leaders = [e for cpu in range(4) for e, leader in kernel.open_events(cpu) if leader == -1]
-    assert all(e.pinned == (e.key == "ref") for e in leaders)
-
-
 def test_events_that_do_not_fit_take_turns(tmp_path: Path) -> None:
     skylake(tmp_path)
     kernel = fakeperf.Kernel(counters=8)
@@ -121,19 +111,6 @@ def test_an_event_of_one_core_type_is_counted_only_there(tmp_path: Path) -> None
     assert [(m.what, m.cpus) for m in part.missing] == [("e.slots", [1, 3])]
     codes = {(cpu, e.type, e.config) for e, cpu, *_ in kernel.opened.values() if e.key != "e.slots"}
     assert {(0, 4, 1), (1, 10, 2), (0, 0, 4 << 32 | 1), (3, 0, 10 << 32 | 1)} <= codes
-
-
-def test_own_counters_make_room_for_chosen_events(tmp_path: Path) -> None:
-    """Skylake's own events need six counters."""
-    skylake(tmp_path)
-    for taken, given in ((1, set[str]()), (2, {"kernel_instructions"}),
-                         (3, {"kernel_instructions", "kernel_cycles"})):  # fmt: skip
-        kernel = fakeperf.Kernel(counters=8, taken=taken)
-        (part,) = open_chosen_events(tmp_path, kernel, "branches")
-        assert part.missing == []
-        assert part.counters[0].cpus is None
-        live = {event.key for event, _ in kernel.open_events(0)}
-        assert {"kernel_instructions", "kernel_cycles"} - live == given
 
 
 def test_events_that_perftop_counts_need_no_counter_of_their_own(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from fakeperf import (
 from perfprobe._native import lib
 from perfprobe.cpu import cpuid, model, topology
 from perfprobe.perf import cores
-from perfprobe.perf.cores import no_clock_trouble, open_parts
+from perfprobe.perf.cores import no_clock_trouble
 from perfprobe.wire import Rate
 
 
@@ -76,12 +76,6 @@ def test_groups_opened_for_the_trial_are_used(tmp_path: Path) -> None:
     assert len(kernel.groups) == before + 1
     core.close()
     assert all(group.closed for group in kernel.groups)
-
-
-def test_no_smt_event_without_siblings(tmp_path: Path) -> None:
-    planner = planner_of(tmp_path, INTEL, 6, SKX, Leaves(), threads=1)
-    core, _ = opened_parts(tmp_path, planner, fakeperf.Kernel())
-    assert keys_on(core) == [*TIMES, *ALL, *LICENSES]
 
 
 def test_any_thread_is_refused_if_cpuid_denies_it() -> None:
@@ -215,12 +209,6 @@ def test_simd_levels_are_dropped_first(tmp_path: Path) -> None:
     ]
 
 
-def test_a_simd_level_may_never_be_reached(tmp_path: Path) -> None:
-    kernel = fakeperf.Kernel(moved=dict.fromkeys(LICENSES, 0))
-    core, _ = opened_parts(tmp_path, skylake(tmp_path), kernel)
-    assert keys_on(core)[-3:] == LICENSES
-
-
 def test_columns_of_a_missing_counter_stay_empty(tmp_path: Path) -> None:
     kernel = fakeperf.Kernel(
         refuse=lambda e, cpu, _: errno.ENOENT if (e.key, cpu) == ("cycles", 1) else 0
@@ -283,11 +271,3 @@ def test_an_offline_cpu_gets_the_events_of_its_type(tmp_path: Path) -> None:
     assert all(c.cpus is None for c in core.counters)
     (slot,) = core.open(3)
     assert slot.count == 11
-
-
-def test_only_requested_counters_are_opened(tmp_path: Path) -> None:
-    planner = skylake(tmp_path)
-    kernel = fakeperf.Kernel()
-    rows = topology.read_cpus(tmp_path)
-    open_parts(tmp_path, rows, planner, online=[rows[0], rows[2]], kernel=kernel)
-    assert {cpu for _, cpu, _, _ in kernel.opened.values()} == {0, 2}

@@ -13,12 +13,10 @@ import pytest
 import trees
 from command import python
 from fakeperf import TICKS
-from waiting import MAX_WAIT_S
 
 from perfprobe.kernel import access
 from perfprobe.perf.perf_events import (
     HARDWARE,
-    MAX_THREADS,
     MAX_TRIALS,
     NO_LEADER,
     SPIN_NS,
@@ -29,7 +27,6 @@ from perfprobe.perf.perf_events import (
     group_fits,
     open_group,
     run_in_threads,
-    shortage_trouble,
 )
 
 REF = Event("ref", HARDWARE, 9)
@@ -67,14 +64,6 @@ def test_leader_first_then_siblings_then_enable() -> None:
     assert kernel.spun == [(3, SPIN_NS)]
 
 
-def test_the_next_event_leads_if_the_first_is_refused() -> None:
-    kernel = fakeperf.Kernel(refuse=lambda event, _, __: errno.ENOENT if event.key == "ref" else 0)
-    opened = run(kernel)
-    assert kernel.calls[:2] == [("open", "ref", NO_LEADER), ("open", "cycles", NO_LEADER)]
-    assert keys(opened)[0] == "cycles"
-    assert opened.missing["ref"].why == "this CPU, or its hypervisor, has no such event"
-
-
 # --- too few counters -----------------------------------------------------------------------------
 
 ORDER = ["kernel_instructions", "kernel_cycles", "one_thread", "instructions", "cycles"]
@@ -104,13 +93,6 @@ def test_all_events_are_missing_without_a_free_counter() -> None:
     assert opened.group is None
     assert set(opened.missing) == {e.key for e in ALL[:6]}
     assert all(group.closed for group in kernel.groups)
-
-
-def test_an_invalid_event_is_not_a_shortage() -> None:
-    kernel = fakeperf.Kernel(refuse=lambda e, _, __: errno.EINVAL if e is KERNEL_CYCLES else 0)
-    opened = run(kernel)
-    assert keys(opened) == ["ref", "cycles", "instructions", "kernel_instructions", "one_thread"]
-    assert opened.missing["kernel_cycles"].why.endswith("or the kernel does not know the event")
 
 
 def test_a_rotated_group_is_given_time_for_its_turn() -> None:
@@ -158,25 +140,11 @@ def test_a_group_that_cannot_be_read_does_not_fit(error: int, fits: bool) -> Non
 # --- counters that do not count -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", ["cycles", "instructions", "kernel_cycles", "ref"])
-def test_a_stopped_counter_is_not_used(key: str) -> None:
-    kernel = fakeperf.Kernel(moved={key: 0})
-    opened = run(kernel)
-    assert key not in keys(opened)
-    assert "does not count" in opened.missing[key].why
-    assert len(opened.events) == 5
-
-
 def test_no_counter_is_used_if_all_are_stopped() -> None:
     kernel = fakeperf.Kernel(moved=dict.fromkeys([event.key for event in ALL], 0))
     opened = run(kernel)
     assert opened.group is None
     assert opened.missing["one_thread"].why == opened.missing["ref"].why
-
-
-def test_the_count_of_one_thread_may_stop() -> None:
-    """The count of one_thread does not advance if the sibling CPU is always busy."""
-    assert "one_thread" in keys(run(fakeperf.Kernel(moved={"one_thread": 0})))
 
 
 @pytest.mark.parametrize(
@@ -213,16 +181,6 @@ def test_an_event_outside_the_core_is_refused_alone() -> None:
     opened = run(kernel, [*ALL, clock])
     assert not opened.host_only
     assert "clock" in opened.missing
-
-
-def test_events_that_were_open_with_guests_are_closed() -> None:
-    def refuse_second(event: Event, _cpu: int, host_only: bool) -> int:
-        return errno.EOPNOTSUPP if event.key == "cycles" and not host_only else 0
-
-    kernel = fakeperf.Kernel(refuse=refuse_second)
-    opened = run(kernel)
-    assert opened.host_only
-    assert len(kernel.opened) == len(opened.events)
 
 
 def test_host_only_is_not_used_if_it_does_not_help() -> None:
@@ -323,13 +281,6 @@ def test_a_container_answers_eperm(tmp_path: Path) -> None:
         )
 
 
-def test_a_watchdog_that_is_off_is_not_blamed(tmp_path: Path) -> None:
-    trees.put(tmp_path, "proc/sys/kernel/nmi_watchdog", "0\n")
-    assert shortage_trouble(4, tmp_path).why == "only 4 counters free: another tool holds some"
-    trees.put(tmp_path, "proc/sys/kernel/nmi_watchdog", "1\n")
-    assert shortage_trouble(4, tmp_path).fix == "sysctl kernel.nmi_watchdog=0"
-
-
 def test_a_shortage_of_descriptors_is_reported() -> None:
     """Makes the real system call at the limit of open descriptors."""
     code = (
@@ -347,22 +298,6 @@ def test_a_shortage_of_descriptors_is_reported() -> None:
 
 
 # --- calls in threads -----------------------------------------------------------------------------
-
-
-def test_calls_run_in_threads_and_results_are_in_order() -> None:
-    barrier = threading.Barrier(MAX_THREADS, timeout=MAX_WAIT_S)
-    ran: set[int] = set()
-
-    def one(item: int) -> int:
-        ran.add(threading.get_ident())
-        if item < MAX_THREADS:
-            barrier.wait()  # returns only if all calls run at the same time
-        return item * item
-
-    items = range(3 * MAX_THREADS)
-    assert run_in_threads(one, items) == [item * item for item in items]
-    assert len(ran) == MAX_THREADS
-    assert threading.get_ident() not in ran
 
 
 def test_the_first_error_is_raised_after_all_calls_end() -> None:

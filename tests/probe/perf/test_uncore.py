@@ -8,7 +8,7 @@ from pathlib import Path
 import fakeperf
 import pytest
 import trees
-from fakeperf import ALDER, AMD, INTEL, Leaves, keys_on, opened_parts, planner_of, skylake
+from fakeperf import AMD, INTEL, Leaves, keys_on, opened_parts, planner_of, skylake
 
 from perfprobe.machine.parts import Part
 from perfprobe.perf import perf_pmus, uncore
@@ -69,32 +69,6 @@ def test_a_package_of_two_dies_is_the_sum(tmp_path: Path) -> None:
     assert [slot.column for slot in slots] == [0, 1]
     assert [group.at for group in kernel.groups[-2:]] == [[0, 2, 4], [0, 2, 4]]
     assert [kernel.opened[g.fds[0]][1] for g in kernel.groups[-2:]] == [0, 1]
-
-
-def test_after_a_cpu_goes_offline_the_kernels_new_mask_is_used(tmp_path: Path) -> None:
-    """The CPU also uses it after its return, because the mask keeps the other CPU."""
-    planner = skylake(tmp_path)
-    write_uncore(tmp_path, mask="0")
-    kernel = fakeperf.Kernel()
-    power = opened_parts(tmp_path, planner, kernel)[-1]
-    for reader in (1, 0):
-        write_uncore(tmp_path, mask="1")
-        power.open(reader)
-        assert {kernel.opened[fd][1] for fd in kernel.groups[-1].fds} == {1}
-        power.close_cpu(reader)
-
-
-def test_a_core_is_counted_once_on_either_cpu(tmp_path: Path) -> None:
-    """Both CPUs of a core count all time of the core; their sum would be twice the true count."""
-    planner = skylake(tmp_path)
-    fakeperf.write_pmu(tmp_path, "cstate_core", 20, mask="0-3")
-    fakeperf.write_events(tmp_path, "cstate_core", c6_residency=2)
-    kernel = fakeperf.Kernel()
-    part = opened_parts(tmp_path, planner, kernel)[-1]
-    assert (keys_on(part), part.counters[0].columns) == (["core_c6"], 1)
-    (slot,) = part.open(3)
-    assert slot.count == 1
-    assert [kernel.opened[fd][1] for fd in kernel.groups[-1].fds] == [1]  # the core of CPUs 1 and 3
 
 
 def test_unreadable_energy_is_missing(tmp_path: Path) -> None:
@@ -165,10 +139,6 @@ def test_sandy_bridge_needs_the_ninth_bit(tmp_path: Path) -> None:
     trees.put(tmp_path, f"{fakeperf.DEVICES}/uncore_pcu/format/event", "config:0-7\n")
     (part,) = power_control(tmp_path, 0x2D)
     assert keys_on(part) == ["pcu_ticks", "pcu_power", "pcu_thermal", "pcu_current"]
-
-
-def test_undocumented_power_control_units_are_not_read(tmp_path: Path) -> None:
-    assert power_control(tmp_path, ALDER) == []
 
 
 @pytest.mark.parametrize(("vendor", "family", "model", "known"), [

@@ -137,12 +137,6 @@ def test_answers_of_each_socket_become_a_limit_and_polls(two_packages: Path) -> 
     assert flags.parts[:9] == [*SOURCE_BITS, "bit 8"]
 
 
-def test_a_later_model_has_more_names_of_sources(turin: Path) -> None:
-    _, flags, *_ = open_hsmp(turin, lambda *_: 0).block.counters
-    later = ["VRHOT", "TDC of memory", "SoC and DIMM power", "bit 11"]
-    assert flags.parts[3:12] == [*SOURCE_BITS[3:], *later]
-
-
 def test_a_message_that_fails_is_not_valid_and_not_sent_again(two_packages: Path) -> None:
     sent: list[tuple[int, int]] = []
     number = 0
@@ -242,23 +236,6 @@ def test_a_missing_device_is_not_reported(two_packages: Path) -> None:
     source.close()
 
 
-def test_slow_messages_are_sent_less_often(two_packages: Path) -> None:
-    """Messages take at most a hundredth of the main thread's time, however slow the firmware is."""
-    clock, request = Clock(), []
-
-    def slowly(socket: int, message: int) -> int:
-        request.append(message)
-        clock.now_s += 0.002
-        return 0
-
-    source = Hsmp(two_packages, topology.read_cpus(two_packages), slowly, clock)
-    request.clear()
-    for _ in range(100):
-        list(source.read())
-        clock.now_s += 0.1
-    assert len(request) == 6 * 9, "six messages take 12 ms, so a pause of 1.2 s follows"
-
-
 def test_the_clock_of_the_fabric_and_its_highest_so_far(two_packages: Path) -> None:
     """Linux, asm/amd_hsmp.h: message 0Fh returns two words, of which the first is FCLK in MHz."""
     clocks = [2000, 2000]
@@ -354,24 +331,6 @@ def test_a_driver_without_the_table_is_named(number: int, why: str, turin: Path)
     source = HsmpTable(turin, topology.read_cpus(turin), refused)
     assert source.block.counters == []
     assert why in source.missing[0].why
-
-
-def test_a_table_that_could_not_be_read_once_is_used(turin: Path) -> None:
-    firmware, failures = Firmware(), [OSError(errno.EBUSY, "made")]
-
-    def busy_at_first(socket: int, size: int) -> bytes:
-        if failures:
-            raise failures.pop()
-        return firmware(socket, size)
-
-    source = HsmpTable(turin, topology.read_cpus(turin), busy_at_first, Clock())
-    assert source.block.counters
-    assert not source.missing
-
-
-def test_only_models_with_a_known_table_are_asked(two_packages: Path) -> None:
-    source = HsmpTable(two_packages, topology.read_cpus(two_packages), Firmware())
-    assert (source.block.counters, source.missing) == ([], [])
 
 
 def test_no_table_is_missing_without_the_device(turin: Path) -> None:

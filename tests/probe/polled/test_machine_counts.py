@@ -13,7 +13,6 @@ from perfprobe import wire
 from perfprobe.native import sampler
 from perfprobe.polled.polling import write_row
 from perfprobe.polled.proc_counts import (
-    MAX_CPUS_FOR_TOTALS,
     MachineCounts,
     parse_loads,
     parse_pressure,
@@ -124,17 +123,6 @@ def test_load_interrupts_and_context_switches_are_read(tmp_path: Path) -> None:
     (below / "proc/stat").write_text("intr 4712 9\nctxt 81", encoding="ascii")
     assert valid_columns(machine)[0] >> 1 == 0b01000
     machine.close()
-
-
-def test_interrupt_totals_are_not_read_on_large_machines(tmp_path: Path) -> None:
-    trees.put(write_root(tmp_path), "proc/stat", "intr 4711 1 2 3\nctxt 815\n")
-    machine = MachineCounts(tmp_path, MAX_CPUS_FOR_TOTALS + 1)
-    assert [c.key for c in machine.block.counters] == ["probe_cpu_s"]
-    machine.close()
-
-
-def test_a_number_has_at_most_18_digits() -> None:
-    assert parse_totals(f"intr {10**18 - 1}\nctxt {10**18}\n") == [10**18 - 1, None]
 
 
 @given(st.binary(max_size=200))

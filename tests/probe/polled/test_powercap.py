@@ -71,22 +71,6 @@ def test_energy_continues_across_a_wrap(two_packages: Path) -> None:
     powercap.close()
 
 
-def test_a_disabled_limit_is_none(two_packages: Path) -> None:
-    trees.put(two_packages, f"{ZONES}/intel-rapl:0/enabled", "0\n")
-    trees.put(two_packages, f"{ZONES}/intel-rapl:1/constraint_0_power_limit_uw", "0\n")
-    powercap = Powercap(two_packages, topology.read_cpus(two_packages))
-    assert [c.key for c in powercap.block.counters] == ["energy_j"]
-    powercap.close()
-
-
-def test_served_keys_are_not_read(two_packages: Path) -> None:
-    powercap = Powercap(
-        two_packages, topology.read_cpus(two_packages), {"energy_j", "power_limit_w"}
-    )
-    assert valid_values(powercap) == [{}, {"power_limit2_w": 246_000_000}]
-    powercap.close()
-
-
 def test_energy_readable_by_root_only(two_packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = os.open
 
@@ -110,14 +94,6 @@ def test_a_machine_without_zones_and_a_die_of_its_own(tmp_path: Path) -> None:
     powercap = Powercap(tmp_path, topology.read_cpus(tmp_path))
     assert powercap.block.counters == []
     assert [m.what for m in powercap.missing] == ["power_limit_w"]
-
-
-def test_garbled_files_are_not_valid(two_packages: Path) -> None:
-    powercap = Powercap(two_packages, topology.read_cpus(two_packages))
-    for name, text in (("energy_uj", "x\n"), ("constraint_0_power_limit_uw", "9" * 30)):
-        (two_packages / f"{ZONES}/intel-rapl:1/{name}").write_text(text, encoding="ascii")
-    assert valid_values(powercap)[0] == {}
-    powercap.close()
 
 
 def test_the_memory_has_a_zone_within_its_package(two_packages: Path) -> None:

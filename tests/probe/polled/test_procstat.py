@@ -15,13 +15,12 @@ import trees
 from waiting import whenever_due
 
 from perfprobe import wire
-from perfprobe._native import lib
 from perfprobe.kernel.interrupts import STAT_FIELDS, parse_ticks
 from perfprobe.machine.source import Machine
-from perfprobe.native.sampler import ProcStatText, Sampler, lay_out
+from perfprobe.native.sampler import ProcStatText
 from perfprobe.opening import open_os
 from perfprobe.polled import proc_counts
-from perfprobe.polled.proc_counts import MAX_BYTES, STAT_BLOCK, ProcStat, proc_mount_remedy
+from perfprobe.polled.proc_counts import MAX_BYTES, ProcStat, proc_mount_remedy
 
 MS = 1_000_000
 SAMPLE_NS = 10 * MS
@@ -141,20 +140,6 @@ def test_a_vanished_text_leaves_columns_invalid(root: Path) -> None:
         next(frame for frame in frames(source) if rows(frame) == [OFF] * 3 + [(7,) * 8])
 
 
-def test_the_lane_is_not_a_cpu(root: Path) -> None:
-    """A round in which no CPU was read is late, though /proc/stat was read."""
-    with closing(open_os(root, SAMPLE_NS, None)) as source:
-        next(frame for frame in frames(source) if any(rows(frame)))
-        sampler = source._sampler
-        for cpu in (0, 1, 3):
-            sampler.detach(cpu)
-        sampler._cpus.add(0)  # the thread of this lane never delivers
-        late = sampler.late_rounds
-        for _ in whenever_due(source.due_s, source.poll, "late rounds"):
-            if sampler.late_rounds > late + 5:
-                break
-
-
 def test_the_text_is_as_long_as_its_cpus_need(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
 
@@ -166,23 +151,6 @@ def test_the_text_is_as_long_as_its_cpus_need(root: Path, monkeypatch: pytest.Mo
     for cpus in ([0, 1], range(1024), [0, 65_535]):
         ProcStat(root, cpus).close()
     assert sizes == [(2, 65_536), (1024, 262_400), (65_536, MAX_BYTES)]
-
-
-def test_the_longest_lines_of_1024_cpus_are_read(tmp_path: Path) -> None:
-    """The longest lines that a kernel can write, read by the lane alone."""
-    most = 2**64 - 1
-    text = "".join(f"cpu{cpu} {cpu}{f' {most}' * 9}\n" for cpu in range(1024))
-    write(tmp_path, text)
-    (place,), words = lay_out([(STAT_BLOCK, 1024)])
-    stat = ProcStat(tmp_path, range(1024))
-    with Sampler(SAMPLE_NS, words) as sampler:
-        sampler.attach(lib.PP_ANYWHERE, stat.plans(place))
-        for drained in whenever_due(sampler.due_s, sampler.drain, "a round"):
-            if drained is not None and sampler.frame.cast("Q")[place.heads]:
-                break
-        result = rows(wire.Frame(0, 0, {"stat": place.rows_in(sampler.frame)}))
-    stat.close()
-    assert result == [(cpu, *[most] * 7) for cpu in range(1024)]
 
 
 def test_frames_of_this_machine_are_between_two_reads() -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -23,12 +21,11 @@ from waiting import whenever_due
 from perfprobe import wire
 from perfprobe.cpu import cpuid, model
 from perfprobe.cpu.model_terms import Uarch
-from perfprobe.native.sampler import MsrFlagCounts
 from perfprobe.programming.source import MsrSource, open_msr
 from perfprobe.registers import limits, parts
 from perfprobe.registers.msr import MsrError, Registers
 from perfprobe.registers.parts import Reading
-from perfprobe.wire import Counter, Cpu, Frame, Hello, Identity, Missing, Turbo
+from perfprobe.wire import Cpu, Frame, Hello, Identity, Missing, Turbo
 from perftop.model.kinds import Episode
 from perftop.session.session import Session
 
@@ -198,14 +195,6 @@ def test_the_reason_is_polled_only_while_the_clock_is_lower(
 
 
 @up_to_three_attempts
-def test_the_other_package_has_no_drop(watch_attempts: Iterator[list[WatchedPackage]]) -> None:
-    _, other = next(watch_attempts)
-    polls = other.polls("limit_reasons", EITHER)
-    assert {seen for n, seen, _ in polls[True] + polls[False]} == {0}
-    assert np.median(other.busy_hz(3)[True]) == pytest.approx(3.5e9, rel=5e-3)
-
-
-@up_to_three_attempts
 def test_throttled_time_is_the_length_of_the_drop(
     watch_attempts: Iterator[list[WatchedPackage]],
 ) -> None:
@@ -348,30 +337,6 @@ def test_the_next_cpu_continues_polling(kernel: FakeKernel, source: MsrSource) -
     kernel.ask("online", cpu=0, online=True)  # so that its registers can be restored
 
 
-def test_poll_counts_outlive_their_thread(
-    kernel: FakeKernel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    results: list[weakref.ref[MsrFlagCounts]] = []
-
-    class Counted(MsrFlagCounts):
-        def __init__(self, register: int, mask: int) -> None:
-            super().__init__(register, mask)
-            results.append(weakref.ref(self))
-
-    monkeypatch.setattr(parts, "MsrFlagCounts", Counted)
-    counter = Counter("limit_reasons", "", "1", "", "flags", columns=3)
-    reading = parts.Reading(counter, 0x64F, mask=1 << 10 | 1 << 11)
-    part = parts.RegisterPart(kernel.root, "package", {0: [reading], 1: [reading]})
-    (first,), (second,) = part.open(0), part.open(1)
-    gc.collect()
-    assert first.arg != second.arg
-    assert None not in [ref() for ref in results]
-    part.close_cpu(0)
-    assert [ref() is None for ref in results] == [True, False]
-    part.close()
-    assert [ref() for ref in results] == [None, None]
-
-
 # --- missing registers ----------------------------------------------------------------------------
 
 
@@ -401,14 +366,6 @@ def test_a_limit_disabled_at_the_start_has_a_reason(tmp_path: Path) -> None:
     hello, why = reasons(tmp_path / "root", registers=registers)
     assert find_counter(hello, "power_limit_w")[2].scale == 1 / 8
     assert why["power_limit2_w"] == "it is off (MSR 610H bit 47)"
-
-
-def test_a_missing_unit_of_time_means_a_1024th_of_a_second(tmp_path: Path) -> None:
-    """As for turbostat, 0 means the usual 2^-10 s."""
-    for units, shift in ((0x00E03, 10), (0x80E03, 8)):
-        root = tmp_path / f"{units}"
-        hello, _ = reasons(root, registers=[[cpu, 0x606, units] for cpu in range(4)])
-        assert find_counter(hello, "power_throttled_s")[2].scale == 2.0**-shift
 
 
 def test_amd_has_energy_and_no_reasons(tmp_path: Path) -> None:

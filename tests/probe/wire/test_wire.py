@@ -271,22 +271,6 @@ def test_messages_before_the_damage_are_read() -> None:
     assert decoder.offset == len(START)
 
 
-def test_blocks_may_be_views() -> None:
-    """The buffers that the sampler fills are encoded without a copy."""
-    data = bytearray(words(1, 2, 3, 4, 1) * 2)
-    rows = Rows(memoryview(data), memoryview(words(1, 1)), bytearray(words(5, 6)))
-    (_, result) = read(START + wire.encode(Frame(1, 2, {"cpu": rows})))
-    assert isinstance(result, Frame)
-    assert bytes(result.blocks["cpu"].values) == words(5, 6)
-
-
-def test_a_frame_is_small() -> None:
-    """Ten counters of 1024 CPUs: 80 bytes per CPU and the row heads, with at most 1 % overhead."""
-    n = 1024
-    rows = Rows(bytes(40 * n), bytes(8 * n), bytes(80 * n))
-    assert len(wire.encode(Frame(1, 1, {"cpu": rows}))) < 1.01 * 128 * n
-
-
 @pytest.mark.parametrize(("head", "elements"), [
     (b"\x85", 11), (b"\x95", 6), (b"\xdc\x01\x02", 259), (b"\xdd\x00\x00\x01\x02", 259),
     (b"\xde\x01\x02", 517), (b"\xdf\x00\x00\x01\x02", 517), (b"\x81\xa1x\xc4\x02ab", 3),

@@ -8,15 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from nightly import INFORMATIVE_SCENARIOS, cases_by_day
 from sim_streams import amounts_between
 
-from perfprobe.sources.sim import scenarios as scripts
 from perfprobe.sources.sim.machine import SCENARIOS, Ints, SimMachine, parse_spec
-from perfprobe.sources.sim.schedule import Row, Schedule, ScheduleCells, ScheduleCursor, integrals
-from perfprobe.sources.sim.script import CELL_NS, STREAM, Load, Script
+from perfprobe.sources.sim.schedule import Row, Schedule, ScheduleCells
+from perfprobe.sources.sim.script import CELL_NS, Load, Script
 from perfprobe.sources.sim.truth import truth
 
 MOMENTS = "work_start", "poll_start", "work_end", "steal_end"
@@ -133,9 +130,6 @@ def add_piece(
         out[Row.IOWAIT] += ns * int(cells.iowait_permille[where])
 
 
-moments = st.integers(0, 250_000_000)
-
-
 @pytest.mark.parametrize("smt", [1, 2, 4, 8])
 def test_closed_forms_equal_interval_arithmetic(smt: int) -> None:
     schedule = varied_schedule(smt)
@@ -145,87 +139,6 @@ def test_closed_forms_equal_interval_arithmetic(smt: int) -> None:
             assert got[row].tolist() == wanted[row].tolist(), row.name
     everything = amounts_between(schedule, 0, 200_000_000)
     assert (everything.sum(axis=1) > 0).all(), "a row that this machine never moves tests nothing"
-
-
-@settings(max_examples=25)
-@given(moments, moments, st.integers(0, 1000))
-def test_closed_forms_at_any_two_moments(a: int, b: int, seed: int) -> None:
-    schedule = varied_schedule(2, seed, cores=2)
-    t0, t1 = min(a, b), min(min(a, b) + 35_000_000, max(a, b))
-    assert (amounts_between(schedule, t0, t1) == sweep(schedule, t0, t1)).all()
-
-
-@given(moments, moments, st.integers(0, 1000))
-def test_algebra_of_the_four_states(a: int, b: int, seed: int) -> None:
-    """Applied to the truth, no formula of the SMT states gives a negative value, and all formulas
-    agree."""
-    schedule = varied_schedule(2, seed, cores=4)
-    t0, t1 = min(a, b), max(a, b)
-    total = amounts_between(schedule, t0, t1).reshape(len(Row), 2, -1)
-    (r0, r1), (one0, one1) = total[Row.RUN], total[Row.SMT]
-    both = r0 - one0
-    assert (both == r1 - one1).all()
-    anyone = one0 + one1 + both
-    neither = (t1 - t0) - anyone
-    for state in (neither, one0, one1, both):
-        assert (state >= 0).all()
-    assert (anyone - r1 == one0).all()
-    assert (anyone - r0 == one1).all()
-    assert (r0 + r1 - anyone == both).all()
-    assert (np.maximum(r0, r1) <= anyone).all()
-    assert (anyone <= np.minimum(t1 - t0, r0 + r1)).all()
-
-
-@settings(max_examples=25)
-@given(moments, moments, moments)
-def test_integrals_add_up(a: int, b: int, c: int) -> None:
-    schedule = varied_schedule(4)
-    t0, t1, t2 = sorted((a, b, c))
-    parts = amounts_between(schedule, t0, t1) + amounts_between(schedule, t1, t2)
-    assert (parts == amounts_between(schedule, t0, t2)).all()
-
-
-def test_cells_do_not_depend_on_the_order_of_requests() -> None:
-    schedule = varied_schedule(2)
-    many = integrals(schedule.cells(0, 60), CELL_NS)
-    for cell in range(60):
-        assert (integrals(schedule.cells(cell, 1), CELL_NS)[:, 0] == many[:, cell]).all()
-
-
-@pytest.mark.parametrize(
-    "step_ns", cases_by_day([7_000_000, 100_000_000, 1_234_567_890], [7_000_000])
-)
-def test_cursor_equals_integrals_from_the_start(step_ns: int) -> None:
-    """Each CPU is read up to a different time, across chunks and cells."""
-    schedule = varied_schedule(2)
-    schedule.chunk = 16
-    cursor = ScheduleCursor(schedule)
-    late = np.array([0, 5_000, 60_000, 300_000, 12_000_000, 31_000_000])
-    so_far, last = np.zeros((len(Row), 6), np.int64), 0
-    for now in range(0, 12 * step_ns if step_ns < 10**9 else 4 * step_ns, step_ns):
-        so_far, last = so_far + sweep(schedule, last, now), now
-        got = cursor.at_times(now, now + late)
-        for cpu in range(6):
-            wanted = so_far + sweep(schedule, now, now + int(late[cpu]))
-            assert (got[:, cpu] == wanted[:, cpu]).all(), (now, cpu)
-
-
-def test_work_has_the_length_of_its_load() -> None:
-    schedule = varied_schedule(2)
-    for name in ("idle", "smt-mix"):
-        machine = SimMachine.from_spec(parse_spec(name))
-        schedule = Schedule(machine, scripts.make_script(name, machine), 1)
-        cells = schedule.cells(0, 1000)
-        assert (cells.work_start >= 0).all()
-        assert (cells.work_start <= cells.poll_start).all()
-        assert (cells.poll_start <= cells.work_end).all()
-        assert (cells.work_end <= cells.steal_end).all()
-        assert (cells.steal_end <= CELL_NS).all()
-    work_ns = cells.work_end - cells.work_start
-    length = work_ns[:, 0, 4] / CELL_NS  # share of postgres: 0.42 +- 0.08
-    assert length.min() == pytest.approx(0.34, abs=0.005)
-    assert length.max() == pytest.approx(0.50, abs=0.005)
-    assert length.mean() == pytest.approx(0.42, abs=0.01)
 
 
 # --- output of `truth` ----------------------------------------------------------------------------
@@ -268,36 +181,6 @@ def test_truth_is_consistent(scenario: str) -> None:
         assert result != list(truth(f"{spec},seed=2", 34.5)), "the seed changes nothing"
 
 
-def test_memory_traffic_has_a_limit() -> None:
-    """Sixteen copies of stream demand 192 GB/s from a memory of 10 GB/s per core."""
-    machine = SimMachine.from_spec(parse_spec("steady,cpus=16"))
-    script = Script(machine)
-    script.add_stage(1).run(range(16), STREAM)
-    schedule = Schedule(machine, script, 1)
-    moved = amounts_between(schedule, 0, 1_000_000_000)[Row.TRAFFIC]
-    assert moved.sum() / 1000 == pytest.approx(80e9, rel=1e-3)
-    assert len(np.unique(moved)) == 1
-
-
-def test_the_depth_of_a_climb_is_its_rise_in_hertz() -> None:
-    script = Script(SimMachine.from_spec(parse_spec("steady,cpus=4")))
-    goal = script.add_stage(1)
-    goal.run(range(4), STREAM)
-    script.add_climb(goal, [0])
-    first, *_, last = (stage.clocks()[0] for stage in script.stages[1:])
-    assert first < last < goal.clocks()[0]
-    assert script.episodes[-1].depth == (goal.clocks()[0] - first) * 1e6
-
-
-def test_truth_has_the_traffic_of_packages_but_not_in_a_guest() -> None:
-    assert not [*lines("sim:guest", 3, "package")]
-    report = [*lines("sim:steady,cpus=32", 3, "package")]
-    assert len(report) == 3 * 2
-    for line in report:  # 900 MB/s of each of 16 CPUs
-        assert line["memory_read_bytes_per_s"] == pytest.approx(10.8e9, rel=0.01)
-        assert line["memory_write_bytes_per_s"] == pytest.approx(3.6e9, rel=0.01)
-
-
 def episode(text: str, kind: str, cause: str | None) -> dict[str, Any]:
     return next(e for e in lines(text, 37, "episode") if (e["kind"], e["cause"]) == (kind, cause))
 
@@ -328,43 +211,11 @@ def test_episodes_have_their_scripted_depth(
     assert change(before, within, near), (before, within, report["depth"])
 
 
-def test_halts_at_clock_changes_have_the_known_length() -> None:
-    rows = lines("sim:halts", 30, "cpu")
-    for report in lines("sim:halts", 30, "episode")[:2]:
-        share = mean_during(rows, report["cpus"], report["start"], report["end"], "involuntary")
-        assert share == pytest.approx(report["depth"], rel=0.05)
-    others = mean_during(rows, [1], 5, 15, "involuntary")
-    assert others == 0
-
-
-def test_all_four_states_are_seen_in_smt_mix() -> None:
-    cores = lines("sim:smt-mix", 30, "core")
-    for state in ("neither", "lp0", "lp1", "both"):
-        assert max(core["smt"][state] for core in cores) > 0.9, state
-    mixed = [c for c in cores if all(share > 0.1 for share in c["smt"].values())]
-    assert len({c["core"] for c in mixed}) >= 2
-
-
 def test_truth_counts_threads_of_any_number() -> None:
     (core, *_) = lines("sim:steady,smt=4", 1, "core")
     assert core["smt"] == {"neither": 0, "active_threads": 4}
     (core, *_) = lines("sim:steady,smt=1", 1, "core")
     assert core["smt"] == {"neither": 0, "lp0": 1, "lp1": 0, "both": 0}
-
-
-def test_an_offline_cpu_has_no_true_values() -> None:
-    rows = [r for r in lines("sim:hotplug", 18, "cpu") if r["cpu"] == 15]
-    assert [r["online"] for r in rows] == [1] * 8 + [0] * 8 + [1] * 2
-    assert all((r["util"] is None) == (r["online"] == 0) for r in rows)
-    (off, on) = lines("sim:hotplug", 18, "episode")
-    assert (off["kind"], off["start"], off["end"]) == ("offline", 8, 16)
-    assert (on["kind"], on["start"], on["end"]) == ("online", 16, 16)
-
-
-def test_episodes_repeat_and_may_still_run_at_the_end() -> None:
-    result = lines("sim:turbo-drop", 50, "episode")
-    assert [(e["start"], e["end"]) for e in result] == [(8, 12.1), (28, 32.1), (48, None)]
-    assert lines("sim:turbo-drop,packages=2", 9, "episode")[0]["cpus"] == [0, 1, 2, 3]
 
 
 def test_truth_refuses_an_invalid_duration() -> None:

@@ -7,7 +7,6 @@ import random
 import tracemalloc
 from itertools import islice
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,19 +14,16 @@ from command import python
 from nightly import INFORMATIVE_SCENARIOS, cases_by_day
 from sim_streams import (
     SAMPLE_NS,
-    amounts_between,
     column,
     deltas,
     head,
     poll_all,
     run,
-    schedule_of,
     valid,
 )
 
 from perfprobe.errors import Unavailable
 from perfprobe.sources.sim.machine import SCENARIOS, Spec, parse_spec
-from perfprobe.sources.sim.schedule import Row
 from perfprobe.sources.sim.source import SimSource
 from perfprobe.wire import (
     HEAD,
@@ -87,76 +83,6 @@ def test_every_scenario_plays_on_every_machine(scenario: str, shape: str) -> Non
 def test_the_largest_machine_passes_the_wire() -> None:
     hello, frames, _ = run("hotplug,cpus=4096", 1)
     assert_round_trip(hello, *frames)
-
-
-def test_simulations_are_reproducible() -> None:
-    """Byte for byte, except for the CPU time of this process."""
-
-    def stream(text: str) -> list[bytes]:
-        source = SimSource(text, SAMPLE_NS)
-        sent: list[Message] = [source.hello, *islice(poll_all(source), 99)]
-        for message in sent:
-            if isinstance(message, Frame):
-                del message.blocks["machine"]
-        return [encode(m) for m in sent]
-
-    assert stream("sim:hotplug,speed=max") == stream("sim:hotplug,speed=max")
-    assert stream("sim:hotplug,speed=max") != stream("sim:hotplug,speed=max,seed=2")
-    assert stream("sim:jitter,speed=max") != stream("sim:steady,speed=max")
-
-
-def test_each_busy_cpu_names_its_task() -> None:
-    _, frames, _ = run("smt-mix", 12)
-    tasks = frames[51].records["tasks"]
-    assert tasks["0"] == [4000, "stream", 1.0]
-    assert tasks["4"][1] == "postgres"
-    assert 0.3 < tasks["4"][2] < 0.55
-    assert "10" not in tasks, "no task runs on this CPU"
-    assert all(
-        0 < share <= 1 for f in frames for _, _, share in f.records.get("tasks", {}).values()
-    )
-    assert [f.seq for f in frames if f.records][:3] == [1, 11, 21], "once a second"
-
-
-def test_an_offline_cpu_has_no_task() -> None:
-    _, frames, _ = run("hotplug,cpus=10", 13)
-    assert "9" in frames[31].records["tasks"]
-    assert "9" not in frames[121].records["tasks"], "the CPU is offline"
-
-
-def test_a_new_task_is_reported_with_its_share_of_the_second() -> None:
-    _, frames, _ = run("smt-mix", 16)
-    results = [frames[seq].records["tasks"] for seq in (131, 141, 151)]
-    assert [tasks["1"][1] for tasks in results] == ["lmp", "stream", "stream"]
-    assert 0.1 < results[1]["1"][2] < 0.21, "0.1 s, and the sample in which it started"
-    assert results[1]["0"][2] == results[2]["1"][2] == 1.0
-
-
-def test_tasks_of_one_cpu_wait_for_each_other() -> None:
-    _, frames, _ = run("guest", 30)
-    report = next(f.records for f in frames if len(f.records.get("others", {}).get("0", [])) == 3)
-    (_, _, share), *_ = report["others"]["0"]
-    (wait, switches), *_ = report["waits"]["0"]
-    assert wait == pytest.approx(share * 380 / 500, abs=0.001), "as its script specifies"
-    assert switches >= wait / 0.003, "it loses its CPU to each task that waited for a time slice"
-    assert report["waits"].keys() == report["others"].keys()
-
-
-def test_details_of_new_tasks_are_sent() -> None:
-    def new_details(text: str) -> list[tuple[int, str, Any]]:
-        """Returns frame number, PID and details of each process."""
-        results = [(f.seq, f.records.get("details", {})) for f in run(text, 12)[1]]
-        return [(seq, pid, detail) for seq, details in results for pid, detail in details.items()]
-
-    first = {pid: detail for seq, pid, detail in new_details("smt-mix") if seq == 1}
-    assert first["4000"].keys() == {"user", "command", "threads", "affinity", "parent"}
-    assert first["4004"]["group"] == "/system.slice/postgresql.service"
-    assert first["4000"]["affinity"] == "0"
-    assert first["4004"]["user"] == "postgres"
-    assert new_details("smt-mix") == new_details("smt-mix") != new_details("smt-mix,seed=2")
-    assert len(new_details("steady")) == len({pid for _, pid, _ in new_details("steady")}), (
-        "each process once"
-    )
 
 
 def test_memory_does_not_grow() -> None:
@@ -270,24 +196,6 @@ def test_numpy_is_not_loaded_for_other_sources() -> None:
 # --- hello ----------------------------------------------------------------------------------------
 
 
-def test_numbering_is_that_of_linux() -> None:
-    hello, _, _ = run("idle,cpus=64", 0)
-    rows = hello.topology
-    assert hello.packages == [[*range(16), *range(32, 48)], [*range(16, 32), *range(48, 64)]]
-    assert hello.cores[17] == rows[17].siblings == rows[49].siblings == [17, 49]
-    assert (rows[49].package, rows[49].core, rows[49].thread, rows[49].node) == (1, 1, 1, 1)
-    assert [row.thread for row in rows] == [0] * 32 + [1] * 32
-    assert [row.core for row in rows] == [*range(16)] * 4
-    assert [row.l3 for row in rows[:32]] == [0] * 8 + [1] * 8 + [2] * 8 + [3] * 8
-    assert hello.smt_methods == ["one-thread", "bounds"]
-    assert [(m.counter, m.factor) for m in hello.multipliers] == [
-        ("one_thread", 84),
-        ("one_thread", 1),
-    ]
-    small, _, _ = run("idle,cpus=8,packages=2", 0)
-    assert [row.l3 for row in small.topology] == [0, 0, 1, 1] * 2
-
-
 def test_a_hybrid_has_cores_of_two_types() -> None:
     hello, frames, _ = run("hybrid", 2)
     rows = hello.topology
@@ -350,23 +258,6 @@ def test_hotplug_repeats_in_the_next_cycle_of_the_script() -> None:
     times = [(n.time_ns - hello.raw_ns) / 1e9 for n in notes]
     assert times == [8, 16, 34, 42, 60, 68]
     assert run("hotplug,cpus=1,smt=1", 10)[2] == []
-
-
-def test_a_restarted_counter_counts_from_the_return_of_its_cpu() -> None:
-    hello, frames, _ = run("hotplug", 20)
-    schedule = schedule_of("hotplug")
-    moment = int(head(frames[190])[15, :2].mean() / 2.1) - hello.raw_ns
-    truth = amounts_between(schedule, 16 * 10**9, moment)[Row.IDLE, 15] // 1000
-    assert column(hello, frames, "idle_s")[190, 15] == pytest.approx(truth, abs=2)
-
-
-def test_unselected_cpus_are_not_read_except_siblings() -> None:
-    hello, frames, _ = run("smt-mix", 1, cpus="1,12")
-    assert hello.selected == [1, 12]
-    assert np.flatnonzero(head(frames[3])[:, 4]).tolist() == [1, 4, 9, 12]
-    assert np.flatnonzero(valid(hello, frames[3], "ref")).tolist() == [1, 4, 9, 12]
-    assert run("smt-mix", 0, cpus="core3")[0].selected == [3, 11]
-    assert run("smt-mix", 0)[0].selected is None
 
 
 # --- the specification ----------------------------------------------------------------------------
