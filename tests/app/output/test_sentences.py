@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import synth
 from fakes import Machine, observe
-from sentence_cases import ALL, CASES, LOW_CLOCK, PACKAGE, STREAM, S, episode_of, machine
+from sentence_cases import ALL, CASES, PACKAGE, STREAM, S, episode_of, machine
 
 from perftop.base.text import long_duration
 from perftop.detect.low_clock_causes import FLAG_COUNTERS, PCU_COUNTERS
@@ -29,7 +29,7 @@ from perftop.model.confidence import (
 )
 from perftop.model.kinds import Episode, kind_of_cause
 from perftop.model.numbers import NUMBERS
-from perftop.output.evidence import evidence_json, evidence_piece, evidence_text
+from perftop.output.evidence import evidence_json
 from perftop.output.sentences import (
     MAX_SENTENCE,
     clocks_text,
@@ -38,7 +38,6 @@ from perftop.output.sentences import (
     depth_text,
     duration_phrase,
     loss_text,
-    mid_sentence,
     sentence,
     text,
     total_cost,
@@ -91,14 +90,6 @@ def test_sentences_fit_any_width(case: tuple[Any, ...]) -> None:
             )
 
 
-@pytest.mark.parametrize(("subject", "in_sentence"), [
-    ("A CPU quota", "a CPU quota"), ("The PROCHOT signal", "the PROCHOT signal"),
-    ("Power limit PL1", "power limit PL1"), ("NUMA balancing", "NUMA balancing"),
-])  # fmt: skip
-def test_only_an_abbreviation_is_capitalised_in_a_sentence(subject: str, in_sentence: str) -> None:
-    assert mid_sentence(subject) == in_sentence
-
-
 def test_the_deepest_of_several_episodes_represents_them() -> None:
     slight = Episode("neighbour", [0], S, None, 0.12, "sibling", {"who": STREAM})
     deep = Episode("neighbour", [6], S, None, 0.31, "sibling", {"who": STREAM})
@@ -106,31 +97,6 @@ def test_the_deepest_of_several_episodes_represents_them() -> None:
     result = text(sentence(machine(), [slight, *others, deep], ["lmp"]))
     assert "31 %" in result
     assert "CPU 6 (+5)" in result
-
-
-def test_clocks_are_weighted_by_length_and_cpus() -> None:
-    short = Episode("turbo-drop", [0], 0, S, 1e9, "thermal", {"busy_hz": 2e9, "ceiling_hz": 3e9})
-    long = Episode("turbo-drop", [0, 1, 2], 0, S, 1e9, "thermal", LOW_CLOCK)
-    assert clocks_text([short, long]) == "2.66 of 3.38 GHz"
-
-
-@pytest.mark.parametrize(("kind", "time_text", "sentence_text"), [
-    ("turbo-drop", "since 09:43", "kept package 0 at 2.88 of 3.50 GHz, since 09:43"),
-    ("turbo-drop", "for 4.1 s", "kept package 0 at 2.88 of 3.50 GHz for 4.1 s"),
-    ("throttle", "for 7.1 s", "stopped package 0 for 12.5 % of 7.1 s"),
-    ("throttle", "since 09:43", "stopped package 0 for 12.5 % of the time, since 09:43"),
-])  # fmt: skip
-def test_the_time_is_included_in_the_width_of_a_sentence(
-    kind: str, time_text: str, sentence_text: str
-) -> None:
-    deep = 0.125 if kind == "throttle" else 0.62e9
-    episode = Episode(kind, PACKAGE, S, None, deep, "power-pl1", dict(LOW_CLOCK))
-    assert text(sentence(machine(), [episode], past_tense=True, when=time_text)).endswith(
-        sentence_text
-    )
-    narrow = text(sentence(machine(), [episode], past_tense=True, when=time_text, max_length=40))
-    assert time_text not in narrow, "the time is dropped first"
-    assert "package 0" in narrow
 
 
 def test_a_recent_episode_has_a_length_and_an_earlier_one_a_start() -> None:
@@ -261,26 +227,6 @@ def test_episodes_of_two_detectors_with_one_cause_are_listed_once(
 
 
 # --- evidence
-
-
-def test_evidence_is_shown_with_its_limit() -> None:
-    power = {"power_w": 149.6, "power_limit_w": 150, "busy_hz": 2.48e9, "x": 1}
-    assert evidence_text("x", power) == "power 150 of 150 W · clock 2.48 GHz"
-    assert evidence_text("x", {"power_limit_w": 150}) == "power limit 150 W"
-    both = {"busy_hz": 2_480_000_000, "ceiling_hz": 3_100_000_000}
-    assert evidence_text("x", both) == "clock 2.48 of 3.10 GHz"
-    assert evidence_text("x", {"ipc": 1.29, "ipc_alone": 1.85}) == "IPC 1.29, alone 1.85"
-
-
-@pytest.mark.parametrize(("key", "value", "evidence_text"), [
-    ("t90_s", 0.0005, "90 % within 500 µs"), ("t90_s", 0.0123, "90 % within 12 ms"),
-    ("t90_s", 1.0, "90 % within 1.0 s"), ("error_share", 0.0999, "error up to 9.99 %"),
-    ("error_share", 0.1, "error up to 10 %"), ("switches_per_s", 99.96, "switches 100/s"),
-    ("switches_per_s", 1234.5, "switches 1234/s"), ("ticks", 3, "ticks: 3"),
-    ("told_s", "so", "told s: so"),
-])  # fmt: skip
-def test_evidence_has_the_unit_of_its_key(key: str, value: object, evidence_text: str) -> None:
-    assert evidence_piece(key, value) == evidence_text
 
 
 BITS = RegisterBit(10, "PL1", 9), RegisterBit(2, None, 1), RegisterBit(3, "bit 3", 4)

@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-import synth
 from examples import output
 from fakes import Machine, observe, with_suspect_counter
 from hypothesis import given
@@ -21,13 +20,12 @@ from sessions import session_of
 from sim_streams import messages
 
 from perfprobe import wire
-from perftop.base.text import ascii_line
 from perftop.model.kinds import Episode
 from perftop.model.numbers import COUNTER_BY_NAME
 from perftop.model.tasks import TaskSnapshot
 from perftop.output import stat_text
 from perftop.output.run_summary import WIDTH, _other_tasks, summary_line, time_use_lines
-from perftop.output.stat_lines import DEFAULT_COLUMNS, StatTable, chosen_numbers, is_known_number
+from perftop.output.stat_lines import StatTable, is_known_number
 from perftop.output.stat_text import Measurement, command_lines, headline
 from perftop.process.command_window import BOOT_ID
 from perftop.process.job import MarkSocket
@@ -43,15 +41,6 @@ from perftop.verbs.options import SHIPPED_DIRECTORY
 S, MS = 1_000_000_000, 1_000_000
 ROOT = 100
 
-# --- tables
-
-
-def test_unavailable_columns_are_printed_on_request_only() -> None:
-    session = Session(synth.hello([synth.REF, synth.CYCLES]))
-    there = [column.key for column in chosen_numbers(session, None)]
-    assert there == ["util", "busy_hz", "net_hz", "halt"]
-    assert [column.key for column in chosen_numbers(session, DEFAULT_COLUMNS)] == [*DEFAULT_COLUMNS]
-
 
 def test_only_the_requested_columns_are_printed() -> None:
     session, interval = observe(Machine(cores=2))
@@ -61,6 +50,9 @@ def test_only_the_requested_columns_are_printed() -> None:
     assert units.split() == ["GHz", "/s", "W"]
     assert everyone.split()[0] == "all"
     assert len(first.split()) == 3, "of power a CPU has none"
+
+
+# --- tables
 
 
 def test_each_screenful_has_a_heading() -> None:
@@ -288,12 +280,6 @@ def test_a_job_without_threads_is_not_said_to_have_run() -> None:
     assert "job lmp: no running thread found" in StatTable(session).lines(interval)
 
 
-def test_a_doubtful_or_lowered_value_has_its_reason() -> None:
-    assert report_line("clock").endswith("below its ceiling 12 % of the time (power limit PL2)")
-    assert report_line("waits", job=JOB | {"seen_s": 9.0}).startswith("at least 13.20 s for a CPU")
-    assert "not known" in report_line("exit status 0", run=RUN | {"slack_s": None})
-
-
 def test_the_page_shows_these_lines() -> None:
     few = RUN | {"disk_faults": 0, "peak_bytes": None}
     session, line = example(cpus=[{}] * 16, run=few)
@@ -302,13 +288,6 @@ def test_the_page_shows_these_lines() -> None:
     numbers = re.compile("[0-9.]+")  # clock and work are of another machine
     lines = command_lines(session, ["make", "-j16"], line)
     assert [numbers.sub("0", text) for text in rest] == [numbers.sub("0", text) for text in lines]
-
-
-def test_a_cpu_that_worked_alone_for_long_is_named() -> None:
-    _, line = example(cpus=[{}] * 16)
-    assert headline("make", line).endswith(" For 21.8 s, only one CPU was busy.")
-    _, line = example(busy=BUSY | {"one_s": 1.0})
-    assert "alone" not in headline("make", line)
 
 
 # --- CPUs and cost of a measured command
@@ -431,11 +410,6 @@ def test_phases_begin_when_another_program_runs_most() -> None:
     assert found_phases(result, end) == [("cc1", 0, 3), ("ld", 3, 6)]
 
 
-def test_a_run_that_starts_idle_has_no_unnamed_phase() -> None:
-    result = moments_at((1, times(sh=0.0)), (2, times(sh=0.5)))
-    assert found_phases(result, JobMoment(3 * S, None, times(sh=1.0))) == [("sh", 0, 3)]
-
-
 def test_marks_divide_a_run_regardless_of_its_programs() -> None:
     result = moments_at((1, times(cc1=0.9)), (3, times(cc1=1.0, ld=1.5)))
     result.add_mark(-S // 2, "before the run", times())
@@ -469,15 +443,6 @@ def test_moments_of_a_long_run_are_few_and_evenly_spread() -> None:
     assert MAX_MOMENTS // 2 <= len(seconds) <= MAX_MOMENTS
     gaps = {then - one for one, then in itertools.pairwise(seconds)}
     assert max(gaps) <= 1.2 * min(gaps)
-
-
-def test_moments_contain_the_times_of_the_job_only() -> None:
-    """They are kept for the whole run, and there may be thousands of other tasks."""
-    noted = times(cc1=1.0)
-    noted.tasks = {(9, "other", 0): TaskTimes("other", 1.0)}
-    result = moments_at((1, noted))
-    result.add_mark(2 * S, "link", noted)
-    assert [moment.times.tasks for moment in (*result.periodic, *result.marks)] == [{}, {}]
 
 
 def phase(label: str, seconds: float, **parts: float) -> RunPhase:
@@ -533,12 +498,6 @@ def test_the_legend_names_exactly_the_signs_in_the_bar() -> None:
     assert (bar, legend) == ("█" * 75 + "▓" * 3, "██ ran   ▓▓ waited for a CPU")
     _, bar, legend = time_use_lines([phase("job", 50.0, run=50.0, wait=0.06)], unicode=True)
     assert (bar, legend) == ("█" * 78, "██ ran")
-
-
-def test_columns_are_aligned_after_a_cut_name_in_ascii() -> None:
-    spans = [phase(name, 2.0, run=1.0, sleep=1.0) for name in ("b" * 40, "link")]
-    shown = time_use_lines(spans, unicode=True)
-    assert [*map(len, map(ascii_line, shown))] == [*map(len, shown)]
 
 
 @pytest.mark.parametrize("parts", [{}, {"sleep": 9.0}])

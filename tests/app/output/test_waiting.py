@@ -146,16 +146,6 @@ def test_children_that_ended_between_scans_are_named_by_their_parent(
         assert result.confidence == ("measured" if blamed_task == "hog" else "unknown")
 
 
-def test_a_mask_is_reported_even_if_some_processes_have_none() -> None:
-    threads = PINNED | {(3, 3): task_times("timeout", 0.001, 0.001)}
-    assert "may use 1 of 4 CPUs (mask)" in waits(threads, details=MASKS).evidence
-
-
-def test_the_owner_of_the_other_task_is_evidence() -> None:
-    details: dict[str, dict[str, object]] = {"7": {"group": "/system.slice/backup.service"}}
-    assert waits(BLOCKED, hog(0.5), details=details).evidence[-1] == "hog is of backup.service"
-
-
 @pytest.mark.parametrize(("comm", "details", "by", "hint"), [
     ("kswapd0", {}, "memory reclaim", cause_of("reclaim").remedy),
     ("idle_inject/0", {}, "idle injection", cause_of("idle-injection").remedy),
@@ -238,20 +228,6 @@ def test_a_small_wait_is_shown_with_its_longest_part(wait_s: float, sentence: st
     assert found.partition(" of 0 ms")[2] == sentence
 
 
-def test_tasks_that_share_a_cpu_wait_for_each_other_if_they_were_seen_for_a_part_of_the_time() -> (
-    None
-):
-    session: Session = sampled(Machine(cores=2))[0]
-    session.run_times.covered_s = 0.4 * (session.now_ns - session.run.start_ns) / 1e9
-    half_s = session.run_times.covered_s / 2
-    session.run_times.tasks = {
-        (pid, "job", 0): task_times("job", half_s, half_s, 0) for pid in (1, 2)
-    }
-    session.run_times.tasks[3, "hog", 0] = task_times("hog", 0.3 * half_s, 0.0, 0)
-    text = waits_of(session, None).text
-    assert text.startswith("2 tasks of job wait for each other and hog[3]")
-
-
 def test_virtual_machines_of_a_host_are_named_with_their_waits() -> None:
     """The wait of a VM for a host CPU is the steal of its guest."""
     tasks = {
@@ -267,10 +243,6 @@ def test_virtual_machines_of_a_host_are_named_with_their_waits() -> None:
     assert result.evidence[:2] == ["they waited 0.40 of 0.80 s", "steal for the guest"]
 
 
-def test_tasks_that_wait_for_each_other_do_not_wait_for_short_lived_children() -> None:
-    assert waits(CROWDED, children(9.0)).text == "2 threads of job wait for each other on CPU 0"
-
-
 def test_children_pinned_elsewhere_are_not_blamed() -> None:
     session: Session = sampled(Machine(cores=2))[0]
     session.run_times.threads, session.run_times.tasks = BLOCKED, children(0.3)
@@ -279,20 +251,6 @@ def test_children_pinned_elsewhere_are_not_blamed() -> None:
         result = waits_of(session, "job")
         assert result is not None
         assert result.text.startswith(words)
-
-
-def test_tasks_of_one_name_with_different_parents_are_separate() -> None:
-    tasks = {
-        (pid, "python", cpu): task_times("python", 0.4, wait_s, cpu)
-        for pid, cpu, wait_s in ((1, 0, 0.4), (2, 0, 0.3), (3, 1, 0.2))
-    }
-    parents: dict[str, dict[str, object]] = {
-        pid: {"parent": name} for pid, name in (("1", "make"), ("2", "make"), ("3", "cron"))
-    }
-    result = waits(tasks=tasks, job=None, details=parents)
-    assert result.text.startswith("2 tasks of python wait ")
-    assert result.evidence[0] == "they waited 0.70 of 1.5 s"
-    assert waits(tasks=tasks, job=None).text.startswith("3 tasks of python wait ")
 
 
 PINNED = {
@@ -347,11 +305,6 @@ def test_the_threads_that_waited_longest_are_named() -> None:
     assert waits(threads).text.startswith("3 threads of job (cc1, make) wait")
 
 
-def test_a_wait_never_exceeds_the_wanted_time() -> None:
-    result = waits({(1, 1): task_times("job", 0.004, 0.012)})
-    assert result.evidence[0] == "it waited 0.01 of 0.02 s"
-
-
 def test_a_wait_on_no_cpu_names_nobody() -> None:
     before = task_times("job", 0.4, 0.4)
     rest = before.with_record(0, 0.0, 4e-17).minus(before)
@@ -361,17 +314,6 @@ def test_a_wait_on_no_cpu_names_nobody() -> None:
     session.track_losses()
     session.run_times.threads = {(1, 1): rest}
     assert waiting_finding(empty_report(session, "job"), NO_FINDING) is None
-
-
-def test_programs_that_share_a_cpu_are_all_named() -> None:
-    tasks = {
-        (1, "pytest", 0): task_times("pytest", 0.1, 0.4),
-        (2, "pytest", 0): task_times("pytest", 0.1, 0.4),
-        (3, "python", 0): task_times("python", 0.2, 0.2),
-    }
-    result = waits(tasks=tasks, job=None)
-    assert result.text == "2 tasks of pytest wait for each other and python[3] on CPU 0"
-    assert result.culprit == "pytest"
 
 
 def test_waits_for_tasks_that_were_not_seen_have_an_unknown_cause() -> None:
@@ -492,20 +434,6 @@ def test_the_task_and_the_group_that_a_quota_stopped_most_are_named(name: str, o
         "group": "/web.service", "owner": "web.service", "cpus": 1.0, "periods": 0,
         "throttled_periods": 0, "throttled_s": 0.9,
     }  # fmt: skip
-
-
-def test_stops_by_a_quota_are_inferred_where_they_are_multiplied_by_tasks_per_cpu() -> None:
-    """The kernel counted 0.3 s for a CPU, so that two tasks which share it lost up to 0.6 s."""
-    session = with_quota(0.3, 0.6, threads=2)
-    finding = finding_of(report(session, ["job"]), QUOTA_CAUSE)
-    assert finding.evidence[0] == "job was stopped for 0.60 of 1.0 s"
-    assert finding.confidence == "inferred"
-
-
-def test_a_wait_explained_by_a_quota_is_not_blamed_on_other_tasks() -> None:
-    session = with_quota(0.2)
-    session.run_times.tasks = hog(0.5)
-    assert waits_of(session, "job").evidence[0] == "it waited 0.10 of 0.30 s"
 
 
 @pytest.mark.parametrize(("watch", "irq", "expected_text", "is_ruled_out"), [

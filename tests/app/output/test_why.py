@@ -31,13 +31,12 @@ from perftop.output import why_report
 from perftop.output.report import (
     MAX_CAUSES,
     MIN_SHARE,
-    Clue,
     Report,
     _memory_clues,
     measured_losses,
 )
-from perftop.output.why_report import _active_s, report, with_checks
-from perftop.output.why_text import answer, lines
+from perftop.output.why_report import report, with_checks
+from perftop.output.why_text import answer
 from perftop.session.losses import (
     MAX_NAMES,
     MAX_WORKS,
@@ -64,10 +63,6 @@ SCRIPTED: list[tuple[str, str | None, float, Cause]] = [
 ]
 HEALTHY = ["steady", "idle", "jitter", "smt-mix", "hybrid", "hotplug", "warmup"]
 HEALTHY_BY_DAY = ("jitter", "hybrid", "hotplug", "warmup")
-ALL_CASES = [
-    *((s, w, t) for s, w, t, _ in SCRIPTED),
-    *((s, None, PLAYED_S) for s in HEALTHY_BY_DAY),
-]
 
 
 def session_and_report(
@@ -124,36 +119,6 @@ def test_a_loss_too_large_for_a_sibling_is_explained_by_a_cap_on_bandwidth(
     finding = report(session).findings[0]
     assert ("(batch 10)" in " ".join(finding.evidence)) is is_capped
     assert finding.hint.startswith("MB in /sys/fs/resctrl") is is_capped
-
-
-def test_a_neighbour_is_the_headline_with_the_share_that_the_worst_loses() -> None:
-    finding = session_and_report("neighbour")[1].findings[0]
-    assert finding.headline == finding.text
-    assert 0.1 < finding.victim_share < 1
-
-
-def test_the_answer_and_the_cause_name_the_same_cpu() -> None:
-    session, _ = found_episodes("neighbour,cpus=64", SAMPLE_NS, 20.0, "lmp")
-    first, *rest = printed_report(report(session))
-    assert "on CPU 16 (+7)." in first
-    assert any("on CPU 16 (+7)" in line for line in rest)
-
-
-def test_a_command_stays_on_one_line() -> None:
-    _, result = session_and_report("neighbour")
-    command = f"taskset -acp {','.join(map(str, range(0, 128, 2)))} 4016"
-    first = replace(result.named_findings[0], hint=command)
-    report_of_first = replace(result, findings=[first])
-    assert any(line.endswith(command) for line in printed_report(report_of_first))
-
-
-@pytest.mark.parametrize(("tick_s", "confidence"), [(0.01, "measured"), (1000.0, "inferred")])
-def test_steal_below_its_tick_is_inferred(
-    tick_s: float, confidence: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(why_report, "TICK_S", tick_s)
-    _, result = session_and_report("guest")
-    assert finding_of(result, STEAL_CAUSE).confidence == confidence
 
 
 @pytest.mark.parametrize(("cpus", "text"), [
@@ -244,17 +209,6 @@ def test_a_job_without_a_sample_is_not_reported_as_healthy() -> None:
     assert answer(replace(result, job="process 4711")).startswith("Process 4711 ended")
 
 
-@pytest.mark.parametrize(("argv", "job"), [
-    (["nice", "-n", "5", "/usr/bin/postgres", "-D", "x"], "postgres"),
-    (["/usr/bin/sh", "-c", "exec postgres"], "sh"),
-])  # fmt: skip
-def test_a_command_has_the_name_of_the_program_that_it_starts(argv: list[str], job: str) -> None:
-    session, _ = session_and_report("guest", 60, "postgres")
-    result = report(session, argv)
-    assert result.job == job
-    assert answer(result).startswith(f"{job} lost")
-
-
 @pytest.mark.parametrize(("scenario", "selected", "first", "kind", "share"), [
     ("guest", "0", "2 tasks of cc1plus wait 53 % of their time for a CPU", WAIT_CAUSE, 0.39),
     ("guest", "1", "1 of 2 tasks of postgres waits 2 % of its time", WAIT_CAUSE, 0.015),
@@ -275,54 +229,6 @@ def test_only_selected_cpus_count(
         why for what, why, _ in result.unmeasured_losses if what.startswith("losses to others")
     ]
     assert unread == (["not all of its CPUs are read"] if scenario == "neighbour" else [])
-
-
-def test_time_before_the_measurement_does_not_count() -> None:
-    second = 1_000_000_000
-    episode = Episode("steal", [0], 0, 11 * second)
-    assert _active_s([episode], now_ns=20 * second, span_ns=10 * second) == 1.0
-
-
-def test_unreported_waits_are_unknown_instead_of_zero() -> None:
-    """Waits are unknown in a short measurement, so the report must not say that all is well."""
-    session, result = session_and_report("steady")
-    snapshots, session.run_times.wait_snapshots = session.run_times.wait_snapshots, 1
-    first, *rest = printed_report(result)
-    assert first.endswith("was found; how long tasks waited is not known.")
-    assert not any("its own code" in line for line in rest)
-    session.run_times.wait_snapshots = snapshots
-    assert answer(result).startswith("Nothing is slowing this machine down")
-
-
-def test_halts_below_one_percent_are_the_first_named_cause() -> None:
-    _, result = session_and_report("halts")
-    named = [finding.cause for finding in result.findings if finding.cause[1] != UNEXPLAINED]
-    assert named[:2] == [("involuntary-halt", "clock-change"), ("involuntary-halt", "smm")]
-    assert_checks_cover_all_losses(result)
-
-
-@pytest.mark.parametrize(("scenario", "watch", "seconds"), ALL_CASES)
-def test_all_lines_fit_into_80_columns(scenario: str, watch: str | None, seconds: float) -> None:
-    _, result = session_and_report(scenario, seconds, watch)
-    output = printed_report(result)
-    assert max(map(len, output)) <= 80
-    assert output[1] == ""
-    labels = [line.split("  ")[0] for line in output]
-    assert {"not seen", "seen"} <= {*labels}
-    assert ("ruled out" in labels) == bool(result.named_findings)
-    plain = lines(result, colour=False, unicode=False)
-    assert all(line.isascii() for line in plain)
-
-
-def test_only_running_causes_are_red() -> None:
-    _, result = session_and_report("turbo-drop", 10)
-    assert result.findings[0].is_running
-    output = lines(result, colour=True, unicode=True)
-    assert output[0].startswith("\x1b[1m")
-    assert any(line.startswith("\x1b[31m▼") for line in output)
-    assert any("\x1b[34m" in line for line in output if "try:" in line)
-    _, result = session_and_report("turbo-drop")
-    assert not any("\x1b[31m" in line for line in lines(result, colour=True, unicode=True))
 
 
 def test_more_than_four_causes_are_counted() -> None:
@@ -422,17 +328,6 @@ def test_a_clue_from_samples_of_the_kernel_has_its_share_and_its_process(
     result = report(session)
     assert [clue.text for clue in result.clues] == texts
     assert answer(result).startswith(first)
-
-
-def test_a_remedy_of_a_cause_and_of_a_clue_is_printed_once() -> None:
-    _, result = session_and_report("throttle")
-    for hint, more in ((result.findings[0].hint, 0), ("another remedy", 1)):
-        with_clue = replace(result, clues=[Clue("key", "a clue", hint)])
-        before, after = (
-            sum("try:" in line for line in printed_report(each))
-            for each in (replace(result, clues=[]), with_clue)
-        )
-        assert after - before == more
 
 
 @pytest.mark.parametrize("record", [

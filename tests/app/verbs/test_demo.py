@@ -65,10 +65,6 @@ def test_the_staged_load_is_the_first_cause(
     assert first["details"].get("memory_limit_mb", 50) == round((48 << 20) / 1e6)
 
 
-def test_nothing_slowed_the_good_run(capsys: pytest.CaptureFixture[str]) -> None:
-    assert why("good-run", capsys)["lost_ratio"] < 0.1
-
-
 def test_the_list_has_recordings_and_simulated_machines(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -72,16 +71,6 @@ def test_unknown_conditions_fulfil_the_default_rules(
     fast = {"what": "governor", "state": "ready", "now": "performance", "value": "performance"}
     items = [item for item in ITEMS if item["what"] != "governor"] + [fast | {"change": None}]
     assert check(monkeypatch, items) == 0
-
-
-def test_json_lists_each_rule(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(machine, "ask_machine", lambda *_: {"readiness": ITEMS})
-    assert cli.main(["doctor", "--json", "--check", "quota", "governor=performance"]) == 1
-    result = json.loads(capsys.readouterr().out)
-    assert (result["type"], result["holds"]) == ("check", False)
-    assert [rule["state"] for rule in result["rules"]] == ["holds", "broken"]
 
 
 def test_a_mistyped_condition_is_a_usage_error(

@@ -49,15 +49,6 @@ def test_cpus_have_the_syntax_of_the_probe(path: Path, text: str) -> None:
     assert sorted(results) == cpu_sets.select(text, HELLO.topology)
 
 
-def test_cpus_can_be_selected_by_type(tmp_path: Path) -> None:
-    path = record(tmp_path / "recording", messages("sim:hybrid,cpus=8", 2))
-    with path.open("rb") as file:
-        hello = next(wire.Decoder().feed(file.read()))
-    assert isinstance(hello, wire.Hello)
-    results = {int(row["cpu"]) for row in rows(export(path, cpus="type:E"))}
-    assert sorted(results) == cpu_sets.select("type:E", hello.topology)
-
-
 @pytest.mark.parametrize(
     "text", ["8", "pkg9", "core0-1", "util>3", "", "0,,1", "type:", "-1", "!0", "5-3"]
 )
@@ -112,12 +103,6 @@ def test_intervals_have_the_chosen_length(
     assert start_s + span_s == pytest.approx(times[-1])
 
 
-def test_a_sample_longer_than_a_second_is_an_interval(tmp_path: Path) -> None:
-    result = messages("sim:idle,cpus=2", 8, 2_000_000_000)
-    printed = rows(export(record(tmp_path / "recording", result)))
-    assert {row["elapsed_s"] for row in printed} == {"2.0"}
-
-
 @pytest.mark.parametrize("every_ns", [SAMPLE_NS // 2, SAMPLE_NS * 5 // 2])
 def test_the_length_of_intervals_is_a_multiple_of_samples(path: Path, every_ns: int) -> None:
     with pytest.raises(Failed, match="must be a multiple of the recording's samples of 100 ms"):
@@ -148,13 +133,6 @@ def test_the_recording_is_never_overwritten(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_devices_need_no_force_but_directories_are_refused(path: Path) -> None:
-    assert export_file(path, Path("/dev/null")) == 0
-    for force in ([], ["--force"]):
-        with pytest.raises(Failed, match=r"cannot write .*: Is a directory"):
-            export_file(path, path.parent, "csv", *force)
-
-
 def test_an_unreadable_file_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Failed, match=r"cannot read /proc/self/mem: Input/output error"):
         export_file(Path("/proc/self/mem"), path.with_name("out"))
@@ -166,12 +144,6 @@ def test_an_unreadable_file_is_reported(path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(Failed, match=r"cannot read .*: Permission denied"):
         export_file(path, path.with_name("out"))
     assert not path.with_name("out").exists()
-
-
-def test_an_unwritable_directory_is_reported(path: Path) -> None:
-    with pytest.raises(Failed, match=r"cannot write .*: No such file or directory") as failure:
-        export_file(path, path.parent / "no" / "such.csv")
-    assert failure.value.status == 1
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 from typing import Any
 
@@ -60,16 +59,6 @@ def test_the_doctor_ends_with_the_next_command(machine: str) -> None:
     assert types == f"Type: {typed}"
 
 
-def test_the_doctor_names_available_metrics_only() -> None:
-    limited = {**check("perf counters", usable=True), "state": "limited", "lost": "clock, halts"}
-    have, *_ = doctor.final_sentences({"checks": [limited, check("idle transitions", usable=True)]},
-                                ExaminedMachine())  # fmt: skip
-    assert have == (
-        "You have IPC, busy time to the microsecond, utilisation, steal, tasks and what they wait "
-        "for; missing: clock, halts."
-    )
-
-
 @pytest.mark.parametrize(("machine", "rights", "module", "look"), [
     (ExaminedMachine(), "perftop --sudo", "sudo modprobe msr && perftop --sudo", "perftop why"),
     (ExaminedMachine(sudo=True), "perftop --sudo", "sudo modprobe msr && perftop --sudo",
@@ -117,17 +106,6 @@ def test_the_doctor_reports_on_this_machine() -> None:
     answer = json.loads(command.run_in_process("doctor", "--json").stdout)
     assert {check["what"] for check in answer["checks"]} >= {"perf counters", "MSRs", "clock"}
     assert answer["source"] in {"os", "perf"}
-
-
-@pytest.mark.parametrize("name", [*answers.TEXTS, *answers.RAMPS])
-@pytest.mark.parametrize("width", [80, 119, 160])
-def test_any_answer_is_printed_on_lines_that_fit(name: str, width: int) -> None:
-    """The lines themselves are compared with expected ones by the golden files."""
-    lines = answers.text(name, width, unicode=True).splitlines()
-    assert max(len(re.sub("␛.*?m", "", line)) for line in lines) <= width
-    ascii_text = answers.text(name, width, unicode=False)
-    assert ascii_text.isascii()
-    assert ascii_text.count("?") <= answers.text(name, width, unicode=True).count("?") + 1
 
 
 def test_timers_of_this_machine_are_printed() -> None:

@@ -156,27 +156,6 @@ def chart_lines(
     )
 
 
-@pytest.mark.parametrize("width", [40, 80, 160])
-@pytest.mark.parametrize("unicode", [True, False])
-def test_the_chart_fits(width: int, unicode: bool) -> None:
-    lines = chart_lines(width, unicode=unicode)
-    assert len(lines) == 10
-    assert max(map(len, lines)) <= width
-    assert unicode or ("".join(lines).isascii() and "?" not in "".join(lines))
-
-
-def test_the_chart_has_steps_times_gaps_and_both_scales() -> None:
-    text = chart_lines(100)
-    whole = "\n".join(text)
-    for part in (" 3.00 ", " 2.00 ", "steady", "10 µs", "100 µs", "1 ms", "10 ms", "100 ms"):
-        assert part in whole
-    gaps = text[-2]
-    at = {name: text[-1].index(name) for name in (" 1 ms", " 100 ms")}
-    assert [c for c in gaps.removeprefix("gaps") if c != " "] == ["▼", "x", "▽"]
-    for mark, name in (("▼", " 1 ms"), ("x", " 100 ms")):
-        assert abs(gaps.index(mark) - at[name] - 1) <= 1
-
-
 def test_a_run_without_chunks_has_no_chart() -> None:
     assert chart_lines(20) == []
     words = answer(run(CLOCK, load_s=1e-7), phases=[{"isa": "scalar", "seconds": 1e-7}])
@@ -218,17 +197,6 @@ def _masked(text: str) -> str:
     return re.sub(r"[0-9.]+( [µm]?s\b)?", "0", " ".join(text.split()))
 
 
-def test_a_table_lists_all_cpus() -> None:
-    words = [ramp_answer(cpu=cpu) for cpu in (2, 10)]
-    lines = ramp.table_lines(
-        [(word, ramp_runs.ramp_of_runs(word)) for word in words], {7: "it is off"}
-    )
-    assert [line.split()[0] for line in lines] == ["CPU", "2", "7", "10", "Times", "±:"]
-    assert lines[2].endswith("it is off")
-    assert lines[1].split()[1:] == ["1.20", "3.000", "0.001", "4.0", "ms", "4.0", "ms", "4.0", "ms",
-                                    "5", "of", "5"]  # fmt: skip
-
-
 # --- the chart of a ramp and its scale
 
 
@@ -237,11 +205,6 @@ NAN = math.nan
 
 def text(chart: list[ChartColumn]) -> list[str]:
     return [strips.text(runs) for runs in charts.chart_lines(chart)]
-
-
-def styles(chart: list[ChartColumn], line: int) -> list[str]:
-    """The style of each cell."""
-    return [key for part, key in charts.chart_lines(chart)[line] for _ in part]
 
 
 def line_of(
@@ -274,12 +237,6 @@ def test_a_line_is_at_the_height_of_its_value(values: list[float], lines: list[s
     assert text(line_of(values, 2)) == lines
 
 
-def test_the_limit_is_dotted_and_never_has_the_colour_of_the_line() -> None:
-    chart = line_of([0.0, 0.0], 2, limit=1.0)
-    assert text(chart) == ["⠁⠁", "⣀⣀"]
-    assert (styles(chart, 0), styles(chart, 1)) == (["dim"] * 2, ["clock"] * 2)
-
-
 def test_a_scale_covers_all_clocks_by_at_least_two_steps() -> None:
     assert ramp_chart.axis_span(np.array([2.64e9, 3.21e9, NAN])) == pytest.approx((2.6e9, 3.3e9))
     assert ramp_chart.axis_span(np.array([3.05e9])) == pytest.approx((2.9e9, 3.1e9))
@@ -294,10 +251,3 @@ def test_scales_have_a_few_round_marks(low: float, size: float, lines: int, max_
     assert all(0 <= line < lines for line in marks)
     assert all(low * (1 - 1e-6) <= value <= high * (1 + 1e-6) for value in marks.values())
     assert sorted(marks.values(), reverse=True) == [marks[line] for line in sorted(marks)]
-
-
-@pytest.mark.parametrize(
-    ("span", "most", "step"), [(1.0, 5, 0.2), (0.75, 3, 0.25), (3000, 4, 1000)]
-)
-def test_steps_of_a_scale_are_round(span: float, most: int, step: float) -> None:
-    assert ramp_chart.tick_step(span, most) == pytest.approx(step)

@@ -21,32 +21,8 @@ FIRST_S = 11e-6
 """Length of a chunk at the lowest of these clocks."""
 
 
-PHASES = [{"isa": "avx512", "seconds": 0.25}, {"isa": "scalar", "seconds": 0.125},
-          {"isa": "avx512", "seconds": 0.125}]  # fmt: skip
-
-
 def evaluated(result: dict[str, Any], **changes: Any) -> Climb:
     return ramp_runs.evaluate_run(answer(result, **changes), result)
-
-
-def test_a_stepwise_ramp_has_its_times_and_clocks() -> None:
-    result = evaluated(run(STEPS))
-    assert result.levels[0].hz == pytest.approx(3.0e9, rel=1e-3)
-    assert result.levels[0].error_hz < 3e6
-    for at in (result.t90_s, result.t99_s, result.steady_s):
-        assert at == pytest.approx(4e-3, rel=0.03)
-    assert result.first_hz == pytest.approx(1.2e9, rel=1e-2)
-    assert (result.gaps, result.bursts_s, result.disturbed) == ([], [], {})
-
-
-def test_a_smooth_ramp_reaches_each_share_at_the_right_time() -> None:
-    """3 GHz minus 60 % that decays with 5 ms: a tenth is left after 5 ms ln 6."""
-    clock = [(t, 3e9 * (1 - 0.6 * math.exp(-(t - 2e-5) / 5e-3)))
-             for t in np.arange(4e-5, 0.06, 4e-5).tolist()]  # fmt: skip
-    result = evaluated(run([*clock, (1.0, 3e9)]))
-    assert result.t90_s == pytest.approx(5e-3 * math.log(6), rel=0.03)
-    assert result.t99_s == pytest.approx(5e-3 * math.log(60), rel=0.03)
-    assert result.steady_s == result.t99_s  # the clock was within 2 % earlier
 
 
 HALTS = [(100e-6, 8.5e-6), (2e-3, 20e-6), (0.2, 40e-6), (0.3, 400e-6)]
@@ -62,17 +38,6 @@ def test_halts_have_position_and_length_and_affect_nothing_else() -> None:
     assert result.levels[0].hz == pytest.approx(plain.levels[0].hz, rel=1e-4)
     for key in ("t90_s", "t99_s", "steady_s"):
         assert getattr(result, key) == pytest.approx(getattr(plain, key), rel=0.03)
-
-
-def test_preemption_is_not_a_low_clock() -> None:
-    halts = [(t, 4e-3) for t in np.arange(0.01, 0.5, 0.02).tolist()]
-    result = evaluated(run(AT_3_GHZ, halts, preempted=range(len(halts))))
-    assert {gap.kind for gap in result.gaps} == {"preempted"}
-    assert len(result.gaps) == len(halts)
-    assert result.levels[0].hz == pytest.approx(3e9, rel=1e-3)
-    assert result.lost == pytest.approx(0.2, abs=0.02)
-    assert result.disturbed == {"lost": pytest.approx(0.2, abs=0.02), "preempted": len(halts)}
-    assert result.steady_s == pytest.approx(chains.CYCLES / 3e9, rel=1e-3)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -121,30 +86,6 @@ def test_a_ramp_ends_where_the_clock_is_steady_except_for_bursts(
     assert result.bursts_s == pytest.approx(bursts_s, rel=0.2)
 
 
-def test_a_clock_that_falls_has_its_whole_height_at_once() -> None:
-    result = evaluated(run([(10e-3, 3.6e9), (1.0, 3e9)]))
-    assert result.t99_s is not None
-    assert result.t99_s < FIRST_S
-
-
-@pytest.mark.parametrize(("low_s", "is_steady"), [(0.045, True), (0.065, False)])
-def test_a_steady_clock_leaves_its_band_for_at_most_a_fifth(low_s: float, is_steady: bool) -> None:
-    """The steady part is the second half of 0.5 s; work takes longer at a low clock."""
-    clock = [(4e-3, 2e9), (0.3, 3e9), (0.3 + low_s, 2.5e9), (1.0, 3e9)]
-    assert evaluated(run(clock, load_s=0.5)).levels[0].steady == is_steady
-
-
-@pytest.mark.parametrize("clock", [
-    [(0.03 * i, 2e9 if i % 2 else 3e9) for i in range(1, 40)],
-    [(0.001 * i, 2e9 + 2e6 * i) for i in range(1, 600)],
-    [(0.2, 2e9), (0.3, 2.5e9), (1.0, 3e9)],
-    [(0.27, 2e9), (1.0, 3e9)],
-])  # fmt: skip
-def test_a_clock_may_never_be_steady(clock: chains.Clock) -> None:
-    """A clock that oscillates, rises to the end, or settles too late."""
-    assert evaluated(run(clock)).steady_s is None
-
-
 @pytest.mark.parametrize(("around", "siblings", "disturbed"), [
     ({"idle_s": 0.25, "steal_s": 0.02, "siblings_idle_s": 0.4}, [7],
      {"idle": 0.5, "steal_s": 0.02, "sibling": pytest.approx(0.6)}),
@@ -189,14 +130,6 @@ def test_the_counter_is_used_and_checked_by_the_chain(cycles_per_step: float) ->
         assert gap.length_s == pytest.approx(length, abs=0.3e-6)
 
 
-def test_the_clock_is_a_rate_if_the_cycles_of_a_step_are_unknown() -> None:
-    result = run(STEPS, counter=1.0)
-    ramp = ramp_runs.ramp_of_runs(answer(result, step_cycles=None))
-    assert ramp.steady_hz == pytest.approx(3e9, rel=1e-4)
-    assert ramp.chain_hz == pytest.approx(1e9, rel=1e-3)
-    assert ramp.climbs[0].disturbed == {}
-
-
 def test_halts_have_no_cycles_but_interrupts_do() -> None:
     halts = [(1e-3, 20e-6), (2e-3, 20e-6), (0.2, 400e-6), (0.3, 4e-3)]
     result = evaluated(run(AT_3_GHZ, halts, counter=1.0, running=[1, 3], preempted=[3]))
@@ -207,48 +140,6 @@ def test_halts_have_no_cycles_but_interrupts_do() -> None:
         (3e9, 3e9), rel=1e-4
     )
     assert {gap.halted for gap in evaluated(run(AT_3_GHZ, halts)).gaps} == {None}
-
-
-def test_halts_in_the_first_chunks_are_not_a_low_clock() -> None:
-    halts = [(t, 30e-6) for t in (60e-6, 200e-6, 300e-6)]
-    built = run(AT_3_GHZ, halts, counter=1.0)
-    result = evaluated(built)
-    assert result.t99_s is not None
-    assert result.t99_s < 100e-6
-    (part,) = ramp_runs.phase_traces(answer(built), built)
-    assert part.hz == pytest.approx(np.full(len(part.hz), 3e9), rel=1e-3)
-
-
-def test_recurring_interrupts_are_not_halts_of_the_ramp() -> None:
-    halts = [(1e-3, 20e-6), (2e-3, 30e-6)]
-    ramp = ramp_runs.ramp_of_runs(answer(*[run(AT_3_GHZ, halts, counter=1.0, running=[0])] * 5))
-    assert [halt.length_s for halt in ramp.halts] == pytest.approx([30e-6], abs=0.5e-6)
-
-
-def test_throttling_at_a_full_clock_is_lost_time() -> None:
-    """The core issues less for a while, but its cycles continue: the clock is not low."""
-    clock = [(1.0, 3e9)]
-    result = [run(clock, [(0.2501, 200e-6)], phases=(0.25, 0.375), counter=1.0, running=[0])] * 3
-    ramp = ramp_runs.ramp_of_runs(answer(*result, isa="avx512", phases=PHASES))
-    assert [ramp.steady_hz, ramp.scalar_hz] == pytest.approx([3e9, 3e9], rel=1e-4)
-    assert ramp.switch_s == pytest.approx([200e-6, 0], abs=3e-6)
-
-
-# --- wide code
-
-
-def test_levels_and_the_cost_of_switching_are_measured() -> None:
-    first, second = 0.25, 0.375
-    for _ in range(3):  # a phase ends with its last chunk: move clock and halts there
-        clock = [(first, 2.7e9), (second, 3e9), (1.0, 2.7e9)]
-        halts = [(first + 50e-6, 10e-6), (second + 50e-6, 25e-6)]
-        result = [run(clock, halts, phases=(0.25, 0.375))] * 3
-        chunks = result[0]["chunks"]
-        first, second = (chunks["begin"][chunks["phase"].index(i)] / chains.TSC_HZ for i in (1, 2))
-    ramp = ramp_runs.ramp_of_runs(answer(*result, isa="avx512", phases=PHASES))
-    assert ramp.steady_hz == pytest.approx(2.7e9, rel=1e-3)
-    assert ramp.scalar_hz == pytest.approx(3e9, rel=1e-3)
-    assert ramp.switch_s == pytest.approx([10e-6, 25e-6], abs=3e-6)
 
 
 # --- several runs
@@ -266,25 +157,6 @@ def test_the_error_covers_differences_between_and_within_runs(runs: list[dict[st
     ramp = ramp_runs.ramp_of_runs(answer(*runs))
     assert ramp.steady_hz == pytest.approx(3e9, rel=1e-3)
     assert ramp.error_hz == pytest.approx(3e7, rel=0.05)
-
-
-def test_the_spread_of_times_is_reported() -> None:
-    ramp = ramp_runs.ramp_of_runs(answer(*(two_step_run(t) for t in (1e-3, 2e-3, 4e-3))))
-    assert ramp.steady_s is not None
-    times_s = (ramp.steady_s.low, ramp.steady_s.middle, ramp.steady_s.high)
-    assert times_s == pytest.approx((1e-3, 2e-3, 4e-3), rel=0.03)
-    assert ramp.is_clean
-    assert ramp_runs.median_run(ramp) == 1
-
-
-def test_disturbed_runs_are_left_out_if_enough_others_remain() -> None:
-    good, bad = [two_step_run(1e-3)] * 3, [two_step_run(50e-3, idle_s=0.0)] * 2
-    ramp = ramp_runs.ramp_of_runs(answer(bad[0], *good, bad[1]))
-    assert (ramp.used, ramp.is_clean) == ([1, 2, 3], True)
-    assert ramp.steady_s is not None
-    assert ramp.steady_s.high == pytest.approx(1e-3, rel=0.03)
-    ramp = ramp_runs.ramp_of_runs(answer(*bad, *good[:2]))
-    assert (ramp.used, ramp.is_clean) == ([0, 1, 2, 3], False)
 
 
 @pytest.mark.parametrize("runs", [5, 10])
@@ -318,13 +190,6 @@ def test_the_stated_confidence_is_not_too_high(
     assert np.mean(true) - error <= np.mean(stated) <= np.mean(true) + error
 
 
-def test_all_runs_may_be_unsteady() -> None:
-    ramp = ramp_runs.ramp_of_runs(answer(*[run([(0.3, 2e9), (1.0, 3e9)])] * 2))
-    assert ramp.used == []
-    assert (ramp.steady_hz, ramp.error_hz, ramp.steady_s, ramp.halts) == (None, None, None, [])
-    assert ramp_runs.median_run(ramp) in {0, 1}
-
-
 def test_recurring_halts_belong_to_the_ramp() -> None:
     """One halt at the same position in each of five runs, among others at random positions."""
     random = np.random.default_rng(1)
@@ -344,12 +209,3 @@ def test_distant_gaps_are_not_joined(apart_s: float, count: int) -> None:
     """At 2 ms they differ by more than 20 us and 2 %."""
     results = [run(AT_3_GHZ, [(2e-3 + i * apart_s, 10e-6)]) for i in range(2)]
     assert len(ramp_runs.ramp_of_runs(answer(*results, run(AT_3_GHZ))).halts) == count
-
-
-@pytest.mark.parametrize("count", range(8))
-def test_a_running_median_has_shorter_windows_at_the_ends(count: int) -> None:
-    values = np.random.default_rng(count).random(count)
-    result = ramp_runs.running_median(values)
-    for i in range(count):
-        reach = min(2, i, count - 1 - i)
-        assert result[i] == sorted(values[i - reach : i + reach + 1])[reach]

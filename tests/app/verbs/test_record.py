@@ -151,26 +151,6 @@ def test_the_end_is_written_after_all_cpus_were_read(tmp_path: Path) -> None:
     assert end.data["last_ns"] == [end.time_ns + 5] * 2
 
 
-async def test_a_sample_slightly_early_is_the_last(tmp_path: Path) -> None:
-    """Three samples of 100 ms were requested; the last deadline was 1 us early."""
-    path, hello = tmp_path / "a", synth.hello()
-    values = dict.fromkeys(("ref", "cycles", "instructions"), [0] * 2)
-    times = [50_000_000, 150_000_000, 250_000_000, 349_999_000]
-
-    async def stream() -> AsyncIterator[list[wire.Message]]:
-        yield [hello]
-        for seq, time_ns in enumerate(times):
-            yield [wire.Frame(seq, time_ns, synth.frame(hello, seq, values).blocks)]
-        raise AssertionError("the stream was read after its end")
-
-    record = StreamRecorder(cli._parse_arguments(["record", "--duration", "300ms"]), path)
-    await record.consume(stream())
-    record.on_end()
-    assert [
-        message.time_ns for message in read_messages(path) if isinstance(message, wire.Frame)
-    ] == times
-
-
 def test_the_summary_equals_that_of_stat(tmp_path: Path) -> None:
     """The machine has a constant load, and durations are not compared."""
     command = ("--source", "sim:steady,cpus=4,seed=1", "--", "sh", "-c", "echo out; exit 3")
@@ -308,17 +288,3 @@ def test_a_recording_that_fails_does_not_end_the_command(tmp_path: Path) -> None
 
 def _name(pid: int) -> str:
     return Path(f"/proc/{pid}/comm").read_text().strip()
-
-
-def test_any_arguments_are_recorded(tmp_path: Path) -> None:
-    path, long = tmp_path / "a", "x" * 10_000
-    command = argv("record", "-o", str(path), *SIM, "--", "true")
-    command += [os.fsdecode(b"\xff\n"), long]
-    result = subprocess.run(command, capture_output=True, timeout=MAX_WAIT_S, check=False)
-    assert result.returncode == 0
-    assert b"true '??' xxx" in result.stderr
-    name, odd, cut = notes(path)["run-start"].data["argv"]
-    assert (name, odd) == ("true", "?\n")
-    assert long.startswith(cut[:-1])
-    assert cut[-1] == "…"
-    assert len(cut) < 5_000

@@ -9,22 +9,17 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import capabilities
 import pytest
 from answers import SELFTEST as ANSWER
-from answers import check, instrument
+from answers import instrument
 from command import python
 from roots import SUPPORT
 
 from perftop import cli
 from perftop.base import files
 from perftop.verbs import options
-
-RIGHT = {**ANSWER, "checks": [check("instructions", "trusted")], "wrong": []}
-DISTURBED = check("instructions", "disturbed")
-IN_PART = check("instructions", "trusted", disturbed=[7])
 
 
 @pytest.fixture(autouse=True)
@@ -57,26 +52,6 @@ def test_results_are_private_and_kept_until_the_next_boot(place: Path) -> None:
     assert files.findings_line(None) is None
 
 
-def test_a_good_result_removes_the_warning() -> None:
-    files.save_findings(ANSWER)
-    files.save_findings(RIGHT)
-    assert files.findings_line("b-1") is None
-
-
-@pytest.mark.parametrize(
-    "checks", [[], [DISTURBED], [IN_PART], [check("instructions", "trusted"), DISTURBED]]
-)
-def test_an_inconclusive_result_keeps_the_warning(checks: list[dict[str, Any]]) -> None:
-    """The counter was disturbed, even if only on one CPU, or the source lacks it."""
-    files.save_findings(ANSWER)
-    files.save_findings({**ANSWER, "checks": checks, "wrong": ["ref"]})
-    text = "selftest found counters wrong on this boot: ref, instructions"
-    assert files.findings_line("b-1") == text
-    files.findings_line.cache_clear()
-    files.save_findings({**ANSWER, "boot_id": "b-2", "checks": [], "wrong": []})
-    assert files.findings_line("b-2") is None
-
-
 @pytest.mark.parametrize("text", [
     "", "{", "[]", "null", '{"boot_id": "b-1", "wrong": ["x"]}', "[" * 60000, "\xff",
     json.dumps({"format": files.FINDINGS_FORMAT, "boot_id": "b-1", "wrong": "instructions"}),
@@ -104,20 +79,6 @@ def test_links_fifos_and_foreign_files_are_ignored(place: Path, tmp_path: Path) 
         files.save_findings(ANSWER)
         os.chown(place, 65534, -1)
         assert files.findings_line("b-1") is None
-
-
-def test_the_path_of_the_saved_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runtime, cache, home = (tmp_path / name for name in ("runtime", "cache", "home"))
-    end = Path("perftop") / "selftest.json"
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    for words, base in ((str(runtime), runtime), ("not/absolute", cache), ("", cache)):
-        monkeypatch.setenv("XDG_RUNTIME_DIR", words)
-        assert files.findings_file() == base / end
-    monkeypatch.delenv("XDG_RUNTIME_DIR")
-    assert files.findings_file() == cache / end
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert files.findings_file() == home / ".cache" / end
 
 
 def probe(answer: object, status: int) -> list[str]:

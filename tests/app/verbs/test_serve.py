@@ -121,18 +121,6 @@ async def test_a_late_reader_gets_the_current_cpus_without_past_changes() -> Non
     assert (hello.topology[0].core, hello.topology[0].l3) == (7, 3)
 
 
-async def test_hello_is_unchanged_after_a_suspend() -> None:
-    """Frames contain the suspended time since that hello."""
-
-    async with open_readers() as readers:
-        slept = wire.Frame(1, 10**9, frame(1).blocks, records={"asleep_ns": 5 * 10**9})
-        for message in (HELLO, slept):
-            readers.send(message)
-        with connected_reader(readers) as late:
-            (hello,) = received_messages(late)
-        assert (hello.raw_ns, hello.wall_ns) == (HELLO.raw_ns, HELLO.wall_ns)
-
-
 async def test_a_slow_reader_loses_frames_and_delays_no_other() -> None:
     async with open_readers() as readers:
         readers.send(HELLO)
@@ -181,16 +169,6 @@ async def test_the_number_of_readers_is_limited() -> None:
             ours, theirs = socket.socketpair()
             with ours, theirs:
                 assert not readers.admit(ours)
-
-
-async def test_input_from_a_reader_is_ignored() -> None:
-    async with open_readers() as readers:
-        readers.send(HELLO)
-        with connected_reader(readers) as hostile:
-            with pytest.raises(BrokenPipeError):
-                hostile.send(b"batch 5\n")
-            readers.send(frame(0))
-            assert len(received_messages(hostile)) == 2
 
 
 def listens(path: Path) -> bool:

@@ -23,7 +23,7 @@ from perfprobe import wire
 from perftop import cli
 from perftop.output.compare import repeated
 from perftop.verbs import options
-from perftop.verbs.measuring import Stat, Why
+from perftop.verbs.measuring import Stat
 
 MS = 1_000_000
 
@@ -73,22 +73,6 @@ def test_a_running_episode_is_printed_once(
     else:
         kinds = ["episode" for line in printed if line.startswith("! ")]
     assert [kind for kind in kinds if kind.startswith("episode")] == expected_kinds
-
-
-def test_the_summary_begins_with_the_answer_of_why() -> None:
-    hello, result = messages("sim:turbo-drop,cpus=4,packages=1,seed=1", 100)
-    printed_lines = []
-    for verb in ("stat", "why"):
-        make_printer = {"stat": Stat, "why": Why}[verb]
-        printer = make_printer(cli._parse_arguments([verb]))
-        printer.out = out = io.StringIO()
-        printer.process([hello, *result])
-        printer.on_end()
-        printed_lines.append(out.getvalue().splitlines())
-    stat_lines, (answer, *_) = printed_lines
-    assert "turbo" in answer or "limit" in answer
-    end = next(i for i, line in enumerate(stat_lines) if " samples of " in line)
-    assert stat_lines[end - 2] == answer
 
 
 JOB = ("--source", "sim:steady,cpus=2", "--", "sh", "-c", "exit 3")

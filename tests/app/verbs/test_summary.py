@@ -72,27 +72,6 @@ def test_phases_begin_at_marks(recording: Path, capsys: pytest.CaptureFixture[st
     assert joules < result["whole"]["energy_j"], "time before the first mark is left out"
 
 
-def test_the_length_of_a_recording_starts_with_its_first_sample(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A probe sends its hello before the first read."""
-    hello, stream = messages(SPEC, 51)
-    path = write_recording(
-        tmp_path / "run", replace(hello, raw_ns=hello.raw_ns - 26_000_000), stream
-    )
-    (line,) = phases(capsys, path).values()
-    assert cli.main(["why", "--json", str(path)]) == 0
-    why_line = json.loads(capsys.readouterr().out)
-    assert line["elapsed_s"] == why_line["seen"]["elapsed_s"] == pytest.approx(5, abs=0.001)
-
-
-def test_a_part_can_be_summarised(recording: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = phases(capsys, recording, "--from", "9s", "--to", "11s")["whole"]
-    assert line["elapsed_s"] == pytest.approx(2, abs=0.11)
-    assert line["lost_to_causes_ratio"] == pytest.approx(SHARE, rel=0.02)
-    assert "lost_ratio" not in line, "`machine` has no waits of tasks"
-
-
 def test_a_recording_may_come_from_a_pipe(
     recording: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -116,17 +95,6 @@ def test_marks_before_the_part_do_not_begin_phases(
 ) -> None:
     result = phases(capsys, recording, *BY_MARK, "--from", "5s", "--to", "14s")
     assert [*result] == ["solve", "store", "whole"]
-
-
-@pytest.mark.parametrize("more", [(), ("--by", "mark")])
-def test_text_fits_and_starts_with_the_result(
-    recording: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...]
-) -> None:
-    lines = printed_summary(capsys, recording, *more)
-    assert "power limit PL1" in lines[0]
-    assert max(map(len, lines[1:])) <= 80
-    assert any(line.startswith("clock") for line in lines)
-    assert any(", worst " in line for line in lines), "also where the sentence fills a line"
 
 
 def test_all_of_many_phases_have_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

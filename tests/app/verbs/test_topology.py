@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perftop.base.text import ranges
 from perftop.verbs import machine
 
 Row = dict[str, Any]
@@ -105,16 +104,6 @@ def test_packages_caches_and_cores_are_drawn_as_a_tree(name: str) -> None:
     assert draw(cpus) == lines
 
 
-def test_topology_can_be_drawn_in_ascii() -> None:
-    lines = draw(xeon(), unicode=False)
-    assert all(line.isascii() for line in lines)
-    assert lines[:3] == [
-        "2 packages, 48 cores, 96 CPUs, 2 threads per core, 2 NUMA nodes",
-        "|- package 0   24 cores   48 CPUs",
-        "|  `- L3 0   node 0   cores 0-23   cpus 0-23 + 48-71",
-    ]
-
-
 PAIRS = {0: [0, 5], 1: [1, 4], 2: [2, 7], 3: [3, 6]}
 IDS_OUT_OF_ORDER = (0, 4, 1, 3)
 """`cores 0-1,3-4   cpus 0-3` would pair CPU 1 with core 1."""
@@ -132,11 +121,6 @@ def test_cores_without_an_order_are_folded_or_listed_one_by_one(cpus: list[Row],
     assert any(line.endswith(text) for line in draw(cpus))
 
 
-def test_packages_out_of_order_are_not_folded() -> None:
-    lines = draw([row(n, (2, 0, 1)[n], 0, [n], node=0) for n in range(3)])
-    assert [line[-5:] for line in lines if "L3" in line] == ["cpu 1", "cpu 2", "cpu 0"]
-
-
 def test_a_kernel_without_ids_gives_a_plain_list() -> None:
     unknown = {"die": None, "l3": None, "node": None}
     cpus = [row(n, None, None, [n], **unknown) for n in range(2)]
@@ -149,21 +133,6 @@ def test_a_kernel_without_ids_gives_a_plain_list() -> None:
     assert draw([{"cpu": n, "online": True} for n in range(2)]) == expected
     assert draw([offline_row(0)]) == ["0 cores · 1 CPU; offline: 0"]
     assert draw([]) == ["0 cores · 0 CPUs"]
-
-
-def expand(text: str) -> list[int]:
-    """The numbers in the text of ranges(), parsed independently."""
-    results: list[int] = []
-    for part in filter(None, text.split(",")):
-        span, _, stride = part.partition(":1/")
-        first, _, last = span.partition("-")
-        results += range(int(first), int(last or first) + 1, int(stride or 1))
-    return results
-
-
-@given(st.sets(st.integers(0, 200)))
-def test_ranges_contain_exactly_the_given_numbers(numbers: set[int]) -> None:
-    assert expand(ranges(numbers, strides=True)) == sorted(numbers)
 
 
 IDS = st.none() | st.integers(0, 3)

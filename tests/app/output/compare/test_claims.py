@@ -20,28 +20,30 @@ from random_runs import (
     side,
     tick_time,
 )
-from summaries import line
 
 from perftop.output.compare import statistics
 from perftop.output.compare.comparison import NOISE, compare, headline
 from perftop.output.compare.readings import Reading
-from perftop.output.compare.repeated import CommandRuns, RepeatedRun
 
 # --- no difference
 
 
-@pytest.mark.parametrize("runs", cases_by_day([3, 6, 12], [3]))
+NOISE_CASES = [
+    (runs, same, METRICS[:5])
+    for runs in (3, 6, 12)
+    for same in (normal(100, 3), rarely_slow(100, 0.03))
+]
+DAILY_NOISE = [*NOISE_CASES[:2], (3, tick_time, METRICS)]
+"""All values of three runs can be the same tick on each side."""
+
+
 @pytest.mark.parametrize(
-    "same", [normal(100, 3), rarely_slow(100, 0.03)], ids=["normal", "rarely-slow"]
+    ("runs", "same", "keys"), cases_by_day([*NOISE_CASES[2:], *DAILY_NOISE], DAILY_NOISE)
 )
-def test_noise_is_reported_as_a_difference_in_at_most_1_of_20_tables(runs: int, same: Draw) -> None:
-    result = comparison_rows(300, runs, same, same, METRICS[:5])
-    assert rate(any(row.is_sure for row in rows) for rows in result) <= 0.05 + margin(0.05, 300)
-
-
-def test_values_in_ticks_are_not_reported_as_a_difference() -> None:
-    """All values of three runs can be the same tick on each side."""
-    result = comparison_rows(300, 3, tick_time, tick_time, METRICS)
+def test_noise_is_reported_as_a_difference_in_at_most_1_of_20_tables(
+    runs: int, same: Draw, keys: list[str]
+) -> None:
+    result = comparison_rows(300, runs, same, same, keys)
     assert rate(any(row.is_sure for row in rows) for rows in result) <= 0.05 + margin(0.05, 300)
 
 
@@ -179,21 +181,3 @@ def test_at_most_1_of_100_healthy_sets_has_an_outlier(runs: int, sd: float) -> N
     draw, trials = random.Random(runs), 400
     sets = ([draw.gauss(1, sd) for _ in range(runs)] for _ in range(trials))
     assert rate(bool(statistics.outliers(values)) for values in sets) <= 0.01 + margin(0.01, trials)
-
-
-def test_the_slower_half_of_two_kinds_of_runs_is_not_an_outlier() -> None:
-    draw = random.Random(3)
-    sets = [[draw.gauss(draw.choice([1.0, 1.1]), 0.003) for _ in range(10)] for _ in range(300)]
-    assert rate(bool(statistics.outliers(values)) for values in sets) <= 0.03
-
-
-def test_an_outlier_is_detected_and_common_waits_do_not_explain_it() -> None:
-    draw, reasons = random.Random(4), []
-    for _ in range(100):
-        waits = [draw.uniform(0, 0.3) for _ in range(10)]
-        times = [draw.gauss(2, 0.004) for _ in range(9)]
-        results = [line(time, job={"waited_s": wait}) for time, wait in zip([2.3, *times], waits)]  # noqa: B905
-        (outlier,) = CommandRuns([RepeatedRun(r, is_warmup=False) for r in results]).outliers
-        assert outlier.index == 0
-        reasons.append(outlier.why)
-    assert rate(map(bool, reasons)) <= 0.1

@@ -6,9 +6,7 @@ import dataclasses
 import random
 from typing import Any
 
-import exports
 import pytest
-from sessions import session_of
 from summaries import line
 
 from perftop.output.compare import text
@@ -25,8 +23,7 @@ from perftop.output.compare.comparison import (
     work_sentence,
 )
 from perftop.output.compare.readings import NUMBERS, Reading, parse_reading
-from perftop.output.run_summary import is_different, machine_state, setting_label, value_text
-from perftop.session.session import Session
+from perftop.output.run_summary import is_different, setting_label, value_text
 
 MEASURES = {"util": 0.974, "busy_hz": 3.09e9, "ipc": 1.62, "lost_ratio": 0.01}
 STATE = {"power_limit_w": 250.0, "kernel": "6.8.0-45", "governor": "performance", "cpus": "64"}
@@ -127,26 +124,6 @@ def test_a_limit_without_an_episode_explains_nothing() -> None:
     assert any("power limit PL1" in left for left in open_questions([comparison]))
 
 
-def test_a_small_or_opposite_cause_explains_nothing() -> None:
-    draw = random.Random(12)
-    state = {"power_limit_w": 205.0}
-    little = compare_runs(side(draw), side(draw, clock=0.78, state=state, lost=0.004))
-    other = compare_runs(side(draw, lost=0.22), side(draw, clock=0.78, state=state))
-    for result in (little, other):
-        assert all(row.cause is None for row in result.rows if row.number.key == "busy_hz")
-        clock = [
-            key for one in result.differing_states for key in one.explained_keys if key == "busy_hz"
-        ]
-        assert not clock, "the clock is lower in B"
-
-
-def test_a_state_does_not_explain_a_difference_within_the_noise() -> None:
-    draw = random.Random(13)
-    b = side(draw, state={"power_limit_w": 205.0}, lost=0.02, noise=0.3)
-    (state,) = compare_runs(side(draw, noise=0.3), b).differing_states
-    assert "busy_hz" not in state.explained_keys
-
-
 def test_two_states_of_one_cause_are_not_distinguished() -> None:
     causes = [{"kind": "turbo-drop", "cause": "policy", "lost_ratio": 0.22}]
     draw = random.Random(3)
@@ -194,20 +171,6 @@ def test_the_loss_that_differs_most_is_named_first() -> None:
     comparison = compare_runs(a, b)
     first, second = loss_sentences(comparison)
     assert ("PL1" in first, "PL1" in second) == (True, False)
-
-
-def test_text_fits_and_values_are_aligned() -> None:
-    draw = random.Random(6)
-    comparison = compare_runs(side(draw), side(draw, slower=0.142, clock=0.78, lost=0.22, state={
-        "power_limit_w": 205.0}))  # fmt: skip
-    lines = text.lines([comparison], ("monday.perftop", "today.perftop"))
-    assert max(map(len, lines)) <= 80
-    heading = next(line for line in lines if "verdict" in line)
-    index = heading.index("verdict")
-    rows = [line for line in lines if line.startswith("  ") and "±" in line]
-    assert {line[index - 1] for line in rows} == {" "}
-    assert {len(line[: index - 1].rstrip()) for line in rows} == {index - 1}
-    assert len(rows) == len(comparison.rows)
 
 
 def test_a_difference_of_many_times_is_printed_as_a_factor() -> None:
@@ -277,11 +240,6 @@ def test_runs_are_dots_on_one_axis_with_a_above_b() -> None:
     assert picture(same, "run_s", unicode=False)[0].strip() == ":"
 
 
-def test_dense_values_have_two_dots() -> None:
-    result = compare_runs(runs("run_s", *[1.0] * 8, 2.0), runs("run_s", 3.0))
-    assert picture(result, "run_s")[0] == "⠃···⠂··⢠"
-
-
 @pytest.mark.parametrize(("change", "interval", "certain", "shape"), [
     (0.1, (0.05, 0.15), True, "·······│·──●─··"),
     (0.07, (0.011, 0.12), True, "·······│─●──···"),
@@ -298,37 +256,6 @@ def test_an_interval_is_a_line_that_may_end_in_an_arrow(
         change=change, interval=interval, is_sure=certain,
     )  # fmt: skip
     assert text._draw_interval(row, 0.2) == shape
-
-
-def test_all_intervals_share_the_scale_of_the_certain_ones() -> None:
-    draw = random.Random(3)
-    results = [compare_runs(side(draw, noise=0.001), side(draw, slower=slower, noise=0.001))
-               for slower in (0.0, 0.04, 0.14)]  # fmt: skip
-    headings = [next(line for line in text.lines([result], ("A", "B")) if "verdict" in line)
-                for result in results]  # fmt: skip
-    assert [heading[57:72] for heading in headings] == [
-        "-2 %   0   +2 %", "-5 %   0   +5 %", "-20 %  0  +20 %",
-    ]  # fmt: skip
-
-
-def test_verdicts_are_words_of_six_kinds() -> None:
-    draw = random.Random(8)
-    a, b = side(draw, noise=0.002), side(draw, noise=0.002, slower=0.1, clock=1.1)
-    noisy_runs = [
-        dataclasses.replace(one, numbers=one.numbers | {"energy_j": draw.uniform(1, 9)})
-        for one in (*a, *b)
-    ]
-    more = [dataclasses.replace(one, numbers=one.numbers | {
-        "instructions": 1.2 * one.numbers["instructions"]}) for one in noisy_runs[5:]]  # fmt: skip
-    result = compare_runs(noisy_runs[:5], more)
-    words = {key: picture(result, key)[2] for key in
-             ("run_s", "busy_hz", "ipc", "energy_j", "instructions")}  # fmt: skip
-    assert words == {
-        "run_s": "worse", "busy_hz": "better", "ipc": "same", "energy_j": "open",
-        "instructions": "more",
-    }  # fmt: skip
-    assert picture(compare_runs(more, noisy_runs[:5]), "instructions")[2] == "less"
-    assert picture(compare_runs(a[:1], b[:1]), "run_s")[2] == "open", "one run per side"
 
 
 def test_open_questions_have_a_way_to_answer_them() -> None:
@@ -350,15 +277,6 @@ def test_open_questions_have_a_way_to_answer_them() -> None:
     assert next_step(certain) == next_step(single) == ""
 
 
-def test_the_time_of_a_phase_is_discussed_before_rates_of_the_whole() -> None:
-    def readings(key: str, mean: float) -> list[Reading]:
-        return [Reading({key: mean * share}, {}, {}) for share in (0.94, 1.0, 1.06)]
-
-    whole = "", readings("busy_hz", 3e9), readings("busy_hz", 3.1e9)
-    load = "load", readings("length_s", 40), readings("length_s", 42.4)
-    assert " %. In load, length: no difference found; −" in headline(compare([whole, load]))
-
-
 def test_work_and_speed_are_separated() -> None:
     """B runs as many instructions in fewer cycles, which is better, but at fewer cycles a
     second."""
@@ -374,27 +292,6 @@ def test_work_and_speed_are_separated() -> None:
 
 
 # --- the settings of a machine, read from a recording
-
-
-def printed_settings(spec: str, **more: object) -> dict[str, object]:
-    messages = exports.messages(spec, 1)
-    session = Session(dataclasses.replace(exports.hello(messages), **more))  # type: ignore[arg-type]
-    return machine_state(session_of(session, messages[1:]))
-
-
-def test_limits_of_all_packages_are_added() -> None:
-    one, two = (printed_settings(f"sim:steady,cpus=8,packages={n}") for n in (1, 2))
-    assert isinstance(one["power_limit_w"], float)
-    assert two["power_limit_w"] == pytest.approx(2 * one["power_limit_w"])
-    assert two["packages"] == 2
-
-
-def test_settings_are_printed_and_limited() -> None:
-    settings = {"governor": "powersave"} | {f"setting {i}": "x" * 900 for i in range(900)}
-    result = printed_settings("sim:steady,cpus=2", settings=settings)
-    assert result["governor"] == "powersave"
-    assert len(result) < 100
-    assert max(len(str(value)) for value in result.values()) <= 200
 
 
 def test_a_difference_below_1_percent_is_the_same_however_significant() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from functools import cache
 from typing import Any
 
@@ -15,7 +14,7 @@ from summaries import line
 
 from perfprobe import wire
 from perftop.output.compare import readings
-from perftop.output.compare.comparison import compare, open_questions
+from perftop.output.compare.comparison import compare
 from perftop.output.compare.readings import (
     MAX_EVENTS,
     Reading,
@@ -24,7 +23,6 @@ from perftop.output.compare.readings import (
     format_like,
     number_of,
     numbers,
-    numbers_json,
     parse_reading,
     row_keys,
 )
@@ -69,14 +67,6 @@ def test_events_are_printed_and_compared() -> None:
     assert [row.number.key for row in only.rows] == ["e.branches/ki"]
 
 
-def test_events_and_slots_are_read_back_from_json() -> None:
-    (a,) = readings_of_recording()
-    again = parse_reading({"type": "run", "numbers": numbers_json(a.numbers), "machine": {}})
-    assert {key: again.numbers[key] for key in KEYS} == pytest.approx(
-        {key: a.numbers[key] for key in KEYS}, rel=1e-5
-    )
-
-
 def test_foreign_lines_with_any_names_are_harmless() -> None:
     measure = {"mean": 1.0}
     machine: dict[str, Any] = {f"e.{n}" + "x" * 500: measure for n in range(1000)} | {
@@ -95,14 +85,6 @@ def test_foreign_lines_with_any_names_are_harmless() -> None:
     assert (
         len(parse_reading({"type": "run", "numbers": every, "machine": {}}).numbers) == MAX_EVENTS
     )
-
-
-def test_an_event_that_one_side_lacks_is_named_once() -> None:
-    a = readings_of_recording()
-    less = {key: n for key, n in a[0].numbers.items() if not key.startswith("e.branches")}
-    b = [dataclasses.replace(a[0], numbers=less)]
-    (left,) = (text for text in open_questions(compare([("", a, b)])) if "only A" in text)
-    assert left.count("branches") == 1
 
 
 def series_of(messages: list[wire.Message]) -> RunSeries:
@@ -178,25 +160,10 @@ def test_episodes_other_than_ramps_are_counted_by_runs() -> None:
         assert "ramp in" not in text
 
 
-def test_reasons_of_short_runs_have_enough_digits() -> None:
-    short = [line(time, run={"user_s": time - 0.001, "sys_s": 0.0})
-             for time in (0.0062, 0.0020, 0.0021, 0.0022, 0.0020)]  # fmt: skip
-    (outlier,) = runs(*short).outliers
-    assert outlier.why == "worked 0.0042 s longer"
-
-
 def test_small_or_common_losses_explain_nothing() -> None:
     small = runs(line(TIMES[0], job={"disk_s": 0.2}), *map(line, TIMES[1:]))
     common = runs(*(line(time, causes=loss_records(3.0)) for time in TIMES))
     assert [outlier.why for result in (small, common) for outlier in result.outliers] == ["", ""]
-
-
-def test_a_faster_run_has_no_reason_and_waits_are_named_once() -> None:
-    faster = runs(line(38.0, job={"disk_s": 1.0}), *map(line, TIMES[1:]))
-    assert [outlier.why for outlier in faster.outliers] == [""]
-    behind = [{"kind": "neighbour", "cause": "scheduler", "lost_ratio": 0.1, "lost_s": 1.3}]
-    waits = runs(line(TIMES[0], job={"waited_s": 1.2}, causes=behind), *map(line, TIMES[1:]))
-    assert [outlier.why for outlier in waits.outliers] == ["waited 1.10 s more for a CPU"]
 
 
 def test_the_lost_time_of_a_run_includes_its_waits() -> None:

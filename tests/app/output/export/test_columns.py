@@ -19,7 +19,6 @@ from nightly import cases_by_day
 from sim_streams import SAMPLE_NS, messages
 
 from perfprobe import wire
-from perftop.model.delta import Doubt
 from perftop.output.export.cells import exact_cells, number_cells, rounded_numbers, whole_cells
 from perftop.output.export.fields import MEASURES
 from perftop.output.export.tables import CsvTable
@@ -108,17 +107,6 @@ def test_the_cache_does_not_change_the_output(scenario: str) -> None:
 
     assert len(cached) > 400
     assert cached == uncached
-
-
-def test_a_reason_may_change_while_the_same_values_are_missing() -> None:
-    hello, frames = messages("sim:smt-mix,cpus=8", 90)
-    session = Session(hello)
-    jumped = next(i for i in intervals_of(session, frames) if np.any(i.doubts == Doubt.JUMPED))
-    in_use = np.where(jumped.doubts > 0, Doubt.TAKEN, 0).astype(np.uint8)
-    cached, uncached = lines(session, [jumped, dataclasses.replace(jumped, doubts=in_use)])
-
-    assert cached == uncached
-    assert sum(Doubt.TAKEN.text in line.split(",,")[-1] for line in cached) > 0
 
 
 def test_a_core_that_appears_between_two_intervals_does_not_change_earlier_ones() -> None:

@@ -63,24 +63,6 @@ def _summary(tmp_path: Path, notes: list[wire.Note]) -> dict[str, Any]:
     return result
 
 
-def test_marks_are_lines_at_their_time(tmp_path: Path) -> None:
-    greeting, *frames = counted_messages()
-    named = wire.Note("mark", 550_000_000, "recorder", {"label": "now\u2026"})
-    path = record(tmp_path / "recording", [greeting, *frames[:6], named, *frames[6:]])
-    lines = [json.loads(line) for line in export(path, "jsonl", every_ns=10**8).splitlines()]
-    (at,) = (i for i, line in enumerate(lines) if line["type"] == "mark")
-    wall_s = synth.hello([synth.REF]).wall_ns / 1e9
-    mark = {"type": "mark", "time": pytest.approx(wall_s + 0.55), "label": "now\u2026"}
-    assert lines[at] == mark
-    before, behind = lines[at - 1], lines[at + 1]
-    assert before["time"] < lines[at]["time"] < behind["time"]
-    assert lines[-1]["episodes"] == {}, "a mark is no episode"
-    for form in ("csv", "openmetrics", "parquet"):
-        with_it = export(path, form)
-        without = record(tmp_path / "other", [greeting, *frames])
-        assert with_it == export(without, form)
-
-
 def test_the_recorded_command_is_in_the_summary(tmp_path: Path) -> None:
     end = {
         "pid": 7, "status": 137, "wall_s": 0.6, "user_s": 0.5, "sys_s": 0.25, "missed": [1],
@@ -170,14 +152,6 @@ def test_all_formats_equal_the_reviewed_files(
 ) -> None:
     result = export(recording, form, metrics=metrics, every_ns=EVERY_NS)
     assert result.decode() == exports.golden(name, result).decode()
-
-
-def test_the_recording_has_all_special_cases(recording: Path) -> None:
-    result = rows(export(recording))
-    assert {row["smt_method"] for row in result} >= {"one-thread", "bounds", "single"}
-    assert {row["online"] for row in result} == {"true", "false"}
-    assert any(row["suspect"].startswith("cycles: ") for row in result)
-    assert any('smi_count=in use by "pcm", says the kernel since boot' in r["why"] for r in result)
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "openmetrics"])

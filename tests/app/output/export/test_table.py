@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from itertools import pairwise
 from pathlib import Path
 
 import edge_cases
-import numpy as np
 import pytest
 import synth
-from exporter_page import families, samples_by_name, unix_s
+from exporter_page import samples_by_name, unix_s
 from exports import counted_messages, export, messages, record, rows
 from pyarrow import parquet
 from sessions import session_of
 from sim_streams import messages_lasting
 
 from perfprobe import wire
-from perfprobe.wire import Frame, Hello, Message, Note
+from perfprobe.wire import Frame, Hello, Note
 from perftop.output.export.fields import RowBlock, chosen_fields
 from perftop.session.session import Session
 from perftop.session.values import cpu_values
@@ -44,23 +40,6 @@ def test_all_empty_cells_have_a_reason(tmp_path: Path, spec: str | None) -> None
         named = {name for part in row["why"].split("; ") for name in part.split("=")[0].split(",")}
         bounds = {name for name in empty if name.endswith(("_low_ratio", "_high_ratio"))}
         assert empty - bounds == named - {""}
-
-
-def test_reasons_equal_those_of_the_stream(tmp_path: Path) -> None:
-    missing = [wire.Missing("cycles", "the watchdog has it"), wire.Missing("ipc", "no", None, [0])]
-    path = record(tmp_path / "recording", counted_messages(missing=missing))
-    first, second = rows(export(path))[:2]
-    assert "net_hz=" not in first["why"]
-    assert "busy_hz,net_hz" in first["why"]
-    assert "=the watchdog has it" in first["why"]
-    assert "ipc=no;" in first["why"]
-    assert "ipc=no;" not in second["why"]
-    (uncounted,) = (
-        part.removesuffix("=not available from this source").split(",")
-        for part in first["why"].split("; ")
-        if part.endswith("=not available from this source")
-    )
-    assert {"smi_count", "machine_power_w"} <= {*uncounted}
 
 
 def test_the_counted_share_of_the_time_is_printed(tmp_path: Path) -> None:
@@ -117,17 +96,6 @@ def simulated_messages() -> tuple[Hello, Sequence[Frame | Note]]:
     return messages_lasting("sim:memory,cpus=8,packages=2", 12)
 
 
-def test_each_cpu_has_the_value_of_its_package() -> None:
-    hello, messages = simulated_messages()
-    session = session_of(Session(hello), messages)
-    interval = session.take_interval()
-    assert interval is not None
-    result = cpu_values(session, interval, KEYS[1])
-    for cpus, rate in zip(hello.packages, interval.packages[KEYS[1][8:]], strict=True):
-        assert {float(result[session.position[cpu]]) for cpu in cpus} == {float(rate)}
-    assert np.isnan(cpu_values(session, interval, KEYS[2])).all()  # no L3 monitoring here
-
-
 def test_a_cpu_whose_package_is_known_only_after_hello_has_the_values_of_its_package() -> None:
     """While a CPU is offline, Linux names neither its core nor its package."""
     hello, messages = simulated_messages()
@@ -154,48 +122,7 @@ def test_a_cpu_whose_package_is_known_only_after_hello_has_the_values_of_its_pac
     assert interval.cores.package[interval.cores.core_by_cpu[-1]] == late.package
 
 
-def test_exports_have_a_package_metric_once_a_package(tmp_path: Path) -> None:
-    hello, messages = simulated_messages()
-    results: list[Message] = [hello, *messages]
-    path = record(tmp_path / "recording", results)
-    printed = rows(export(path, metrics=KEYS))
-    assert {*KEYS} <= printed[0].keys()
-    assert float(printed[-1][KEYS[1]]) > 0
-    text = export(path, "openmetrics", metrics=KEYS[:1]).decode()
-    lines = [line for line in text.splitlines() if line.startswith("perftop_package_power_dram")]
-    assert {line.partition("}")[0][-2] for line in lines} == {"0", "1"}
-    assert all("cpu=" not in line for line in lines)
-
-
-def test_bytes_per_second_are_not_converted_to_seconds(tmp_path: Path) -> None:
-    hello, messages = simulated_messages()
-    path = record(tmp_path / "recording", [hello, *messages])
-    keys = KEYS[1], "memory_read_bytes_per_s", "power_w"
-    lines = export(path, "openmetrics", metrics=keys).decode().splitlines()
-    for name in ("package_memory_read_bytes", "machine_memory_read_bytes"):
-        assert f"# TYPE perftop_{name}_per_second gauge" in lines
-    units = {line.split()[2]: line.split()[3] for line in lines if line.startswith("# UNIT")}
-    assert "watts" in units.values()
-    assert not [name for name in units if "bytes" in name]
-
-
 # --- OpenMetrics, parsed by Prometheus' own client library
-
-
-def test_openmetrics_equals_json_lines(recording: Path) -> None:
-    series = samples_by_name(export(recording, "openmetrics"))
-    lines = [json.loads(line) for line in export(recording, "jsonl").splitlines()]
-    intervals = [line for line in lines if line["type"] == "interval"]
-    place = {"core": "1", "cpu": "3", "package": "0", "host": "sim"}
-    util = series["perftop_util_ratio"][tuple(sorted(place.items()))]
-    wanted = [(i["time"], i["cpus"][3]["util"]) for i in intervals]
-    assert [(unix_s(s), s.value) for s in util] == [w for w in wanted if w[1] is not None]
-    power = series["perftop_machine_power_watts"][(("host", "sim"),)]
-    assert [s.value for s in power] == [i["machine"]["power_w"] for i in intervals]
-    cycles = series["perftop_cycles_total"][tuple(sorted(place.items()))]
-    moved = [i["cpus"][3]["counts"]["cycles"] for i in intervals]
-    assert cycles[-1].value == sum(moved)
-    assert all(a.value <= b.value for a, b in pairwise(cycles))
 
 
 def test_a_counter_has_no_samples_while_it_is_unknown(tmp_path: Path) -> None:
@@ -215,21 +142,3 @@ def test_a_counter_has_no_samples_while_it_is_unknown(tmp_path: Path) -> None:
     }
     assert printed["0"] == [(1, 1e8), (2, 2e8), (3, 3e8), (4, 4e8)]
     assert printed["1"] == [(1, 1e8), (4, 2e8)]
-
-
-def test_openmetrics_names_units(recording: Path) -> None:
-    text = export(recording, "openmetrics").decode()
-    assert text.endswith("\n# EOF\n")
-    for family in families(text.encode()):
-        assert family.documentation
-        assert not family.unit or family.name.endswith(f"_{family.unit}")
-        assert family.type in {"gauge", "counter", "info"}
-        assert all(math.isfinite(sample.value) for sample in family.samples)
-    assert "# UNIT perftop_busy_hertz hertz" in text
-
-
-def test_labels_may_contain_anything(tmp_path: Path) -> None:
-    identity = wire.Identity(name='the "best"\nof\\all')
-    path = record(tmp_path / "recording", counted_messages(identity=identity))
-    (labels,) = samples_by_name(export(path, "openmetrics"))["perftop_info"]
-    assert dict(labels)["model"] == 'the "best"\nof\\all'

@@ -80,14 +80,6 @@ def test_both_formats_have_the_same_values(spec: str, detail: Detail) -> None:
     assert first["perftop_series",] == len(first) == page.series
 
 
-def test_units_are_printed_in_openmetrics_only(story: list[wire.Message]) -> None:
-    _, page = fed_page(story)
-    assert b"# UNIT perftop_ceiling_hertz hertz\n" in page.text(openmetrics=True)
-    assert page.text(openmetrics=True).endswith(b"\n# EOF\n")
-    assert b"# UNIT" not in page.text(openmetrics=False)
-    assert b"# EOF" not in page.text(openmetrics=False)
-
-
 @pytest.mark.parametrize(("packages", "max_series"), [(1, 60), (2, 95)])
 def test_the_number_of_series_does_not_depend_on_the_number_of_cpus(
     packages: int, max_series: int
@@ -150,20 +142,6 @@ def test_the_time_below_the_ceiling_is_unknown_without_a_clock() -> None:
     assert ("perftop_ceiling_hertz", "0") in screen
     assert not [*series_named(screen, "perftop_below_ceiling_seconds_total")]
     assert ("perftop_missing", "perftop_below_ceiling_seconds_total") in {k[:2] for k in screen}
-
-
-def test_waits_are_exported_by_package_and_by_cpu() -> None:
-    """Tasks of a guest wait for its CPUs; the kernel of `sim:guest` counts its pressure."""
-    story = messages("guest,cpus=4", 20)
-    name, pressure = "perftop_task_wait_seconds_total", "perftop_pressure_seconds_total"
-    packages, cpus = (shown_series(fed_page(story, detail)[1]) for detail in ("package", "cpu"))
-    by_cpu = [value for _, value in series_named(cpus, name)]
-    assert len(by_cpu) == 4
-    assert 1 < packages[name, "0"] == pytest.approx(sum(by_cpu))
-    assert {place for place, _ in series_named(packages, pressure)} == {
-        ("cpu",), ("memory",), ("io",)
-    }  # fmt: skip
-    assert 1 < packages[pressure, "cpu"] < 20
 
 
 def test_owners_are_exported_on_request() -> None:

@@ -69,13 +69,6 @@ def test_promtool_accepts_the_page(spec: str, detail: Detail) -> None:
     assert run(tool, "check", "metrics", input=text) == ""
 
 
-def test_promtool_accepts_the_rules(tmp_path: Path) -> None:
-    tool = program("promtool")
-    path = tmp_path / "rules.yml"
-    path.write_text(shipped_text("rules"))
-    assert "15 rules found" in run(tool, "check", "rules", path)
-
-
 CASES = """
 rule_files: [rules.yml]
 evaluation_interval: 1m

@@ -8,11 +8,9 @@ from functools import cache
 from typing import Any
 
 import edge_cases
-import numpy as np
 import pytest
 import synth
 from exporter_page import LATE_S, Series, fed_page, series_named, shown_series
-from exports import hello as greeting
 from exports import messages
 from fakes import guest
 from nightly import cases_by_day, nightly_case
@@ -133,22 +131,6 @@ def test_seconds_of_episodes_match_the_script(spec: str, kind: str, sample_ns: i
     assert exported_causes == {*true}
 
 
-def test_cycles_below_the_ceiling_are_depth_times_running_time() -> None:
-    _, page = session_and_page("turbo-drop,cpus=16", 37 + LATE_S)
-    drops = scripted("turbo-drop,cpus=16", 37, "turbo-drop")
-    cycles = sum(d["depth"] * (d["end"] - d["start"]) * len(d["cpus"]) for d in drops)
-    result = shown_series(page)["perftop_below_ceiling_cycles_total", "power-pl1", "0"]
-    assert result == pytest.approx(cycles, rel=0.03)
-
-
-def test_a_running_episode_is_exported() -> None:
-    """Its seconds are exported with a delay: an episode may turn out later to have ended
-    already."""
-    _, page = fed_page(messages("license,cpus=12", 19))  # the episode lasts from 11 s to 20 s
-    result = shown_series(page)["perftop_below_ceiling_seconds_total", "license", "0"]
-    assert result == pytest.approx(19 - 11 - LATE_S, abs=0.21)
-
-
 @pytest.mark.parametrize(
     "spec",
     cases_by_day(["hotplug,cpus=4", "jitter,cpus=8", "demo,cpus=8", "guest"],
@@ -189,24 +171,6 @@ def test_a_doubted_counter_makes_dependent_values_unknown() -> None:
     assert busy == pytest.approx(expected["perftop_cpu_seconds_total", "2", "busy", "0"], rel=1e-3)
 
 
-def test_the_time_of_a_core_is_unknown_during_a_lost_read() -> None:
-    """A restarted row has no difference from the previous row, so its time is unknown."""
-    given = messages("steady,cpus=4", 10)
-    at = next(i for i, m in enumerate(given) if isinstance(m, wire.Frame) and m.seq == 50)
-    frame = given[at]
-    assert isinstance(frame, wire.Frame)
-    rows = frame.blocks["cpu"]
-    head = bytearray(rows.head)
-    for cpu in greeting(given).cores[0]:
-        head[8 * (wire.HEAD * cpu + 4)] |= wire.ROW_REBASED
-    blocks = frame.blocks | {"cpu": wire.Rows(bytes(head), rows.valid, rows.values)}
-    given[at] = wire.Frame(frame.seq, frame.time_ns, blocks, records=frame.records)
-    screen = shown_series(fed_page(given)[1])
-    unknown = screen["perftop_smt_seconds_total", "0", "unknown"]
-    assert unknown == pytest.approx(0.1, rel=0.02)
-    assert series_sum(screen, "perftop_smt_seconds_total") == pytest.approx(10 * 2, rel=2e-3)
-
-
 IDLE = synth.counter("idle_s", "s", bits=64, scale=1e-6)
 POLL = synth.counter("poll_s", "s", bits=64, scale=1e-6)
 STEP = int(synth.TSC_HZ / 10)
@@ -221,16 +185,6 @@ def polling_messages(samples: int, jump_at: int = -1) -> list[wire.Message]:
         values = {"ref": [ref], "idle_s": [40_000 * seq], "poll_s": [20_000 * seq]}
         results.append(synth.frame(hello, seq, values))
     return results
-
-
-def test_polling_is_not_work_although_reference_cycles_advance() -> None:
-    screen = shown_series(fed_page(polling_messages(10))[1])
-    seconds_by_mode = {
-        labels[0]: value for labels, value in series_named(screen, "perftop_cpu_seconds_total")
-    }
-    assert seconds_by_mode == pytest.approx({"busy": 0.4, "idle": 0.4, "poll": 0.2})
-    # There are no cycles or instructions with which they would have to be added.
-    assert series_sum(screen, "perftop_reference_cycles_total") == pytest.approx(6 * STEP)
 
 
 def test_modes_of_a_doubted_sample_are_left_out_together() -> None:
@@ -304,26 +258,6 @@ def test_time_without_a_read_is_unknown(flags: dict[int, int], unknown_s: float)
     assert sum(seconds.values()) == pytest.approx(2.0)
 
 
-@pytest.mark.parametrize(("early_s", "unknown_s"), [(0.045, 0.0), (0.055, 0.055)])
-def test_the_next_read_covers_a_delay_of_up_to_half_a_sample(
-    early_s: float, unknown_s: float
-) -> None:
-    _, page = fed_page(stream({}, early_ticks=int(early_s * synth.TSC_HZ)), "core")
-    assert seconds_by_state(page).get("unknown", 0.0) == pytest.approx(unknown_s, abs=1e-6)
-
-
-def test_an_offline_core_adds_no_time() -> None:
-    given = stream(dict.fromkeys(range(11, 16), wire.ROW_OFFLINE))
-    at = [1 + 11, 1 + 16]
-    for place, online in zip(at[::-1], (True, False), strict=True):
-        frame = given[place]
-        assert isinstance(frame, wire.Frame)
-        data = {"cpu": 0, "online": online}
-        given.insert(place, wire.Note("hotplug", frame.time_ns - 1, data=data))
-    seconds = seconds_by_state(fed_page(given, "core")[1])
-    assert sum(seconds.values()) == pytest.approx(1.0 + 0.5, abs=0.11)
-
-
 def test_a_core_keeps_its_time_when_cores_are_regrouped() -> None:
     """One core moves to another position, two are joined, and one is removed."""
     hello = synth.hello([synth.REF], cores=4, threads=1)
@@ -346,18 +280,6 @@ def test_cores_with_the_same_number_are_distinguished() -> None:
     screen = shown_series(fed_page([hello, *frames], "core")[1])
     names = {labels[0] for labels, _ in series_named(screen, "perftop_smt_seconds_total")}
     assert names == {"cpu0", "cpu1", "1", "cpu3"}
-
-
-def test_cpus_without_a_package_have_no_package_label() -> None:
-    hello = synth.hello([synth.REF], cores=2, threads=1)
-    hello.topology[1] = dataclasses.replace(hello.topology[1], package=None)
-    hello = dataclasses.replace(hello, packages=[[0]])
-    frames = [synth.frame(hello, seq, {"ref": [STEP // 2 * seq] * 2}) for seq in range(3)]
-    _, page = fed_page([hello, *frames])
-    screen = shown_series(page)
-    busy = dict(series_named(screen, "perftop_cpu_seconds_total"))
-    assert busy == pytest.approx({("busy", "0"): 0.1, ("busy",): 0.1})
-    assert np.isclose(screen["perftop_smt_seconds_total", "lp0"], 0.1)
 
 
 def test_owners_have_the_time_of_their_tasks_and_are_limited() -> None:
