@@ -152,13 +152,6 @@ def test_mistakes_are_reported_with_one_message(
     assert status == STATUSES.get(typed, USAGE)
 
 
-def test_lines_of_help_fit_on_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    verbs: dict[str, options.Parser] = cli._parser().get_default("verbs")
-    assert [line for verb in verbs.values() for line in verb.format_help().splitlines()
-            if len(line) > 80] == []  # fmt: skip
-
-
 @pytest.mark.parametrize("name", ["2026-run.perftop", "10s"])
 def test_a_damaged_recording_is_not_read_as_a_duration(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -181,12 +174,6 @@ def test_a_large_number_without_a_unit_is_questioned(capsys: pytest.CaptureFixtu
     assert "-i 100ms" in capsys.readouterr().err
     assert [options.parse_interval_ns(text) for text in ("60", "100s", "5m")] == [6e10, 1e11, 3e11]
     assert not capsys.readouterr().err
-
-
-def test_a_duration_may_be_written_as_in_other_tools() -> None:
-    texts = (".2", "2.", "1.5ms", "1 s", "5sec", "2min", "1h")
-    seconds = [options.parse_duration_ns(text) / 1e9 for text in texts]
-    assert seconds == [0.2, 2, 0.0015, 1, 5, 120, 3600]
 
 
 @pytest.mark.parametrize(("text", "size"), [("500M", 5e8), ("2G", 2e9), ("1kB", 1000)])
@@ -235,13 +222,6 @@ def test_the_fallback_to_text_is_announced_after_parsing_the_options(
 def at_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     for stdio in (sys.stdin, sys.stdout):
         monkeypatch.setattr(stdio, "isatty", lambda: True)
-
-
-def test_a_dumb_terminal_has_no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
-    at_terminal(monkeypatch)
-    assert options.is_at_terminal()
-    monkeypatch.setenv("TERM", "dumb")
-    assert not options.is_at_terminal()
 
 
 @pytest.mark.parametrize(("spare_lines", "is_paged"), [(1, False), (0, True)])

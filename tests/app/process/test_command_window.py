@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import synth
 from fake_ssh import RemoteFeed
-from waiting import until_quiet, until_true
+from waiting import until_true
 
 from perfprobe import wire
 from perftop.base import raw_ns
@@ -27,7 +27,7 @@ from perftop.process.command_window import (
     argv_text,
 )
 from perftop.process.job import Job, Run
-from perftop.process.link import MAX_UNANSWERED, Echo, Link
+from perftop.process.link import Echo, Link
 
 SAMPLED, OFFLINE = wire.ROW_SAMPLED, wire.ROW_OFFLINE
 WIDE, ELSEWHERE = SAMPLED | wire.ROW_WIDE, SAMPLED | wire.ROW_ELSEWHERE
@@ -73,20 +73,6 @@ async def test_the_command_starts_after_all_online_cpus_were_read(
         assert command_window.on_signal(2) is opens, "signals are for the command from its start on"
 
 
-async def test_the_reader_may_pause_while_the_command_runs() -> None:
-    results: list[float] = []
-    with Job(["true"]) as job:
-        command_window = CommandWindow(job, read_pause_s=0.5)
-        command_window.set_pause_function(results.append)
-        command_window.begin(TWO_CORES)
-        assert results == [], "the command waits for samples"
-        command_window.add_frame(sample(GOOD))
-        assert results == [0.5]
-        await command_window.wait_for_end()
-        await until_quiet()
-        assert results == [0.5, 0.0]
-
-
 async def test_the_reader_does_not_pause_while_the_command_waits_for_it() -> None:
     results: list[float] = []
     async with window_around(["true"]) as (command_window, _job):
@@ -94,21 +80,6 @@ async def test_the_reader_does_not_pause_while_the_command_waits_for_it() -> Non
         command_window.add_frame(sample(GOOD))
         await command_window.wait_for_end()
     assert results == []
-
-
-async def test_reads_of_several_frames_are_combined() -> None:
-    async with window_around(["true"]) as (command_window, _job):
-        for flags in ([SAMPLED, 0, SAMPLED, 0], [0, WIDE, 0, SAMPLED]):
-            command_window.add_frame(sample(flags))
-            assert not command_window.on_signal(2)
-        command_window.add_frame(sample([0, SAMPLED, 0, SAMPLED]))
-        assert command_window.on_signal(2)
-
-
-async def test_only_the_selected_cpus_are_waited_for() -> None:
-    async with window_around(["true"], selected=[1]) as (command_window, _job):
-        command_window.add_frame(sample([0, SAMPLED, 0, SAMPLED]))
-        assert command_window.on_signal(2)
 
 
 async def test_an_unreadable_cpu_delays_the_command_for_a_limited_time() -> None:
@@ -150,19 +121,6 @@ async def test_samples_before_the_end_do_not_close_the_window() -> None:
         slack_s = (run.start_ns - first_ns + 5) / 1e9
         assert bounds.slack_s(run.start_ns, run.end_ns) == pytest.approx(slack_s, abs=1e-12)
     assert command_window.missed_cpus == []
-
-
-async def test_queued_samples_do_not_count_towards_the_time_limit() -> None:
-    """The command may end while a slow terminal blocks perftop."""
-    async with window_around(["sleep", "0.05"]) as (command_window, _):
-        command_window.add_frame(sample(GOOD))
-        run = await finished_run(command_window)
-        step_ns = MIN_WAIT_NS // MIN_WAIT_FRAMES
-        for n in range(2 * MIN_WAIT_FRAMES, 0, -1):
-            assert not command_window.add_frame(sample(GOOD, run.end_ns - n * step_ns))
-        assert command_window.add_frame(sample(GOOD, run.end_ns + 5))
-    assert command_window.missed_cpus == []
-    assert command_window.bounds is not None
 
 
 async def test_signals_sent_only_to_perftop_are_forwarded() -> None:
@@ -251,19 +209,6 @@ async def test_only_a_read_after_an_echo_sent_after_the_end_closes_the_window() 
         assert bounds.last_ns == (REMOTE_NS + 251 * MS,) * 2
         slack_s = bounds.slack_s(run.start_ns, run.end_ns)
         assert abs(slack_s - (0.251 - run.wall_s)) < 1e-9
-
-
-async def test_without_echoes_there_are_no_time_bounds() -> None:
-    with Job(["true"]) as job:
-        command_window, _, remote = remote_window(job)
-        command_window.add_frame(remote_sample(0))
-        await finished_run(command_window)
-        taken = [
-            command_window.add_frame(remote_sample(100 * i)) for i in range(1, MAX_UNANSWERED + 2)
-        ]
-        assert any(taken)
-        assert len(remote.requested_echoes) == MAX_UNANSWERED
-        assert command_window.bounds is None
 
 
 async def test_the_command_waits_for_all_remaining_machines() -> None:

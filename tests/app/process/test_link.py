@@ -19,7 +19,7 @@ from nightly import cases_by_day
 from perfprobe import wire
 from perftop.base.errors import Failed
 from perftop.model.differences import USELESS_ROW
-from perftop.process import launch, link, streams
+from perftop.process import link, streams
 from perftop.process.launch import Probe, ssh_command
 from perftop.process.link import StreamJoiner
 from perftop.process.streams import open_stream
@@ -205,21 +205,6 @@ def test_a_link_that_never_worked_is_not_retried(hosts: fake_ssh.Hosts) -> None:
     assert len(hosts.pids("n7")) == 1
 
 
-def test_a_failing_probe_is_not_a_broken_link(hosts: fake_ssh.Hosts) -> None:
-    hosts.set("n7", "norights")
-    with pytest.raises(Failed, match="perf_event_paranoid"):
-        read(lambda *_: False)
-    assert len(hosts.pids("n7")) == 1
-
-
-def test_a_hanging_host_times_out(hosts: fake_ssh.Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "MAX_HELLO_WAIT_S", 0.3)
-    monkeypatch.setattr(launch, "GRACE_S", 0.1)
-    hosts.set("n7", "hang")
-    with pytest.raises(Failed, match="received nothing"):
-        read(lambda *_: False)
-
-
 def test_a_probe_without_echoes_gets_a_limited_number_of_requests() -> None:
     remote, now = RemoteFeed(), [0.0]
     state = link.Link("n7", remote, lambda: now[0])
@@ -273,14 +258,6 @@ def test_registers_of_the_remote_machine_are_queried(hosts: fake_ssh.Hosts) -> N
     assert "perftop doctor --host n7" in str(probe.end_failure())
     probe.end()
     probe.stdout.close()
-
-
-def test_retry_delays_grow_and_restart(monkeypatch: pytest.MonkeyPatch) -> None:
-    state = link.Link("n7", RemoteFeed(), lambda: 0.0)
-    assert [state.wait_s() for _ in range(7)] == [1, 2, 4, 8, 15, 30, 30]
-    state.set_broken("x")
-    state.set_connected()
-    assert state.wait_s() == 1
 
 
 def test_cpus_that_went_offline_during_the_gap_are_reported() -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import fcntl
-import io
 import os
 import signal
 import struct
@@ -229,21 +228,6 @@ def _no_end_request() -> Iterator[None]:
     END_REQUEST.reset()
 
 
-def test_a_slow_reader_gets_all_output(pipe: tuple[int, TextIO]) -> None:
-    reading, out = pipe
-    taken = bytearray()
-
-    def read() -> None:
-        while len(taken) < len(TEXT):
-            taken.extend(os.read(reading, 1000))
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    write_text(out, TEXT)
-    reader.join()
-    assert taken.decode() == TEXT
-
-
 def test_unread_output_is_dropped_after_a_request_to_end(
     pipe: tuple[int, TextIO], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -256,18 +240,6 @@ def test_unread_output_is_dropped_after_a_request_to_end(
     assert (
         capsys.readouterr().err == "perftop: nothing is reading the output; the rest is discarded\n"
     )
-
-
-def test_files_and_streams_without_a_descriptor_get_all_output(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Even after a request to end, since they never wait for a reader."""
-    monkeypatch.setattr(signals, "GRACE_S", -1.0)
-    path, memory = tmp_path / "file", io.StringIO()
-    with path.open("w", encoding="utf-8") as file:
-        for out in (file, memory):
-            write_text(out, TEXT)
-            assert (path.read_text() if out is file else memory.getvalue()) == TEXT
 
 
 def test_the_grace_of_a_reader_starts_with_the_first_signal(
@@ -324,9 +296,3 @@ async def test_work_runs_in_the_main_thread_if_threads_are_unavailable(
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     assert await signals.run_in_thread(threading.current_thread) is threading.main_thread()
-
-
-async def test_an_exception_of_a_thread_is_raised_in_the_caller() -> None:
-    assert await signals.run_in_thread(threading.current_thread) is not threading.main_thread()
-    with pytest.raises(ZeroDivisionError):
-        await signals.run_in_thread(lambda: 1 // 0)

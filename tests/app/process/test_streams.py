@@ -13,7 +13,6 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import msgpack
@@ -86,11 +85,6 @@ def test_failures_of_a_probe_are_reported(
     assert "\n" not in str(caught.value)
 
 
-def test_bye_ends_a_stream_without_an_error() -> None:
-    result = asyncio.run(read(child("", GOOD + wire.encode(wire.Bye("done")))))
-    assert [type(m).__name__ for m in result] == ["Hello", "Frame", "Frame", "Frame", "Bye"]
-
-
 def test_the_write_interval_is_sent_to_the_probe(tmp_path: Path) -> None:
     heard = tmp_path / "heard"
     code = f"open({str(heard)!r}, 'wb').write(sys.stdin.buffer.read())"
@@ -103,13 +97,6 @@ def test_the_write_interval_is_sent_to_the_probe(tmp_path: Path) -> None:
     lines = heard.read_bytes().splitlines(keepends=True)
     sent = [orders.parse(line)[BATCH_ORDER] for line in lines]
     assert sent == [500_000_000, 1_000_000_000]
-
-
-def test_closing_closes_the_probes_stdin_and_waits_for_it(tmp_path: Path) -> None:
-    result = tmp_path / "done"
-    code = f"sys.stdin.read()\nopen({str(result)!r}, 'w').close()"
-    assert len(asyncio.run(read(child(code), stop_after=1))) == 1
-    assert result.exists()  # the probe had time to restore its changes
 
 
 def test_a_probe_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,12 +264,6 @@ async def test_a_probe_stopped_before_its_hello_times_out(monkeypatch: pytest.Mo
                 pass
 
 
-def test_a_probe_on_an_overloaded_machine_may_start_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "MAX_HELLO_WAIT_S", 0.2)
-    late = child(f"time.sleep(0.6); os.write(1, {GOOD!r})", b"")
-    assert len(asyncio.run(read(late, stop_after=4))) == 4
-
-
 async def test_a_hello_in_single_bytes_has_one_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -377,32 +358,6 @@ async def test_a_pausing_reader_reads_rarely_and_loses_nothing() -> None:
     assert counts[1] > 1, "messages that arrived meanwhile"
 
 
-async def test_a_new_pause_replaces_the_current_one() -> None:
-    probe: Any = Mock(remote_name=None)
-    stream, loop = streams.ProbeStream(probe), asyncio.get_running_loop()
-    stream._transport = Mock()
-    stream.set_read_pause(0.2)
-    loop.call_soon(stream.set_read_pause, 1000.0)
-    await stream._pause_between_reads()
-    assert 0 < stream._due_s - loop.time() < 1001
-
-
-async def test_a_reader_of_a_fast_stream_does_not_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise the pipe would fill up, and the probe would have to drop frames."""
-    monkeypatch.setattr(launch, "GRACE_S", 0.1)
-    many = streams.MAX_PAUSED_BYTES // len(FRAMES[0]) + 1
-    code = f"for _ in range(4): os.write(1, {FRAMES[0]!r} * {many})\ntime.sleep(1000)"
-    result = 0
-    async with open_probe(child(code)) as stream:
-        assert isinstance(stream, streams.ProbeStream)
-        async for messages in stream:
-            result += len(messages)
-            if result > many:
-                stream.set_read_pause(1000.0)
-            if result >= 3 * many:
-                break
-
-
 # --- many machines
 
 
@@ -461,14 +416,6 @@ def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 def linked_member(opener: streams.StreamOpener) -> tuple[FollowedMachine, CountingListener]:
     listener = CountingListener()
     return FollowedMachine(opener, listener, 0.0), listener
-
-
-@pytest.mark.usefixtures("_short_waits")
-async def test_a_permit_to_start_is_released_without_an_answer() -> None:
-    permits = asyncio.Semaphore(1)
-    await streams._StartPermit(permits).acquire()
-    async with asyncio.timeout(MAX_WAIT_S):
-        await permits.acquire()
 
 
 @pytest.mark.usefixtures("_short_waits")

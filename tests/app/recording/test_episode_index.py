@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 from nightly import cases_by_day
 from recording_files import index_in_process
 
-import perftop
 from perfprobe import wire
 from perftop.base.errors import Failed
 from perftop.model import confidence
@@ -132,32 +130,11 @@ def test_replay_has_the_episodes_of_export(
     assert [mark.evidence["label"] for mark in result.marks] == ["here", "there", "then"]
 
 
-def test_a_separate_process_finds_the_same_episodes(
-    recordings: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = recordings["drops"]
-    expected = printed_episodes(path, indexed(path))
-    (entry,) = player.cache_directory().iterdir()
-    entry.unlink()
-    monkeypatch.setattr(player, "_index_process", INDEX_PROCESS)
-    assert printed_episodes(path, indexed(path)) == expected
-    assert entry.exists()
-
-
 # --- the cache
 
 
 def fail_if_indexed(_: Path) -> AbstractContextManager[int]:
     raise Failed("the recording was indexed again")
-
-
-def test_a_recording_is_indexed_once(
-    recordings: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = recordings["drops"]
-    first = indexed(path)
-    monkeypatch.setattr(player, "_index_process", fail_if_indexed)
-    assert printed_episodes(path, indexed(path)) == printed_episodes(path, first)
 
 
 @pytest.mark.parametrize("damage", [
@@ -176,36 +153,6 @@ def test_a_damaged_entry_is_replaced(
     assert printed_episodes(path, indexed(path)) == printed_episodes(path, first)
     monkeypatch.setattr(player, "_index_process", fail_if_indexed)
     assert printed_episodes(path, indexed(path)) == printed_episodes(path, first)
-
-
-def test_an_entry_is_used_for_its_own_file_only(
-    recordings: dict[str, Path], tmp_path: Path
-) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(recordings["drops"].read_bytes())
-    indexed(path)
-    path.write_bytes(recordings["neighbours"].read_bytes())
-    assert player.cached_index(path) is None
-    assert printed_episodes(path, indexed(path)) == exported_episodes(path)
-
-
-def test_a_file_with_another_size_or_time_has_another_entry(tmp_path: Path) -> None:
-    path, names = tmp_path / "file", set()
-    for size, time_ns in ((1 << 20, 1), (1 << 20, 2), (2 << 20, 2)):
-        path.write_bytes(bytes(size))
-        os.utime(path, ns=(time_ns, time_ns))
-        names.add(player.cache_name(path))
-    assert len(names) == 3
-
-
-def test_code_in_an_inner_folder_counts_as_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "inner").mkdir()
-    (tmp_path / "inner/module.py").touch()
-    os.utime(tmp_path / "inner/module.py", ns=(5, 5))
-    monkeypatch.setattr(perftop, "__path__", [str(tmp_path)])
-    assert player._code_time.__wrapped__() == "5"
 
 
 def test_an_unwritable_cache_is_not_an_error(recordings: dict[str, Path], tmp_path: Path) -> None:

@@ -48,21 +48,6 @@ def test_a_stream_or_recording_without_content_has_an_end(tmp_path: Path, end: s
         assert recording.damage is None
 
 
-@pytest.mark.parametrize("at", [0, 1, BLOCK_MESSAGES, 2 * BLOCK_MESSAGES + 7, len(FOUND) - 1])
-def test_reading_can_start_at_any_time(tmp_path: Path, data: bytes, at: int) -> None:
-    with open_recording(tmp_path, data) as recording:
-        result = list(recording.messages(FOUND[at].time_ns))
-    before = len(FOUND) - len(result)
-    assert at - BLOCK_MESSAGES < before <= at
-    assert result == [unpacked_message(message) for message in FOUND[before:]]
-
-
-def test_a_time_before_the_start_reads_from_the_start(tmp_path: Path, data: bytes) -> None:
-    with open_recording(tmp_path, data) as recording:
-        assert len(list(recording.messages(0))) == len(FOUND)
-        assert recording.first_ns == FOUND[0].time_ns
-
-
 @pytest.mark.parametrize("cut", [1, 2, 9, 100, 5000])
 def test_a_cut_recording_keeps_its_complete_messages(tmp_path: Path, data: bytes, cut: int) -> None:
     with open_recording(tmp_path, data[:-cut]) as recording:
@@ -70,13 +55,6 @@ def test_a_cut_recording_keeps_its_complete_messages(tmp_path: Path, data: bytes
     assert result == [unpacked_message(message) for message in FOUND[: len(result)]]
     assert len(result) >= len(FOUND) - 2 - cut // 50
     assert "truncated at byte" in str(recording.damage)
-
-
-def test_a_growing_recording_is_read_up_to_its_size_when_opened(tmp_path: Path) -> None:
-    with open_recording(tmp_path, record_pieces(HELLO, FOUND[:-1]).data) as recording:
-        (tmp_path / "recording").write_bytes(record_pieces(HELLO, FOUND).data)
-        assert list(recording.messages()) == [unpacked_message(message) for message in FOUND[:-1]]
-        assert "it has no end" in str(recording.damage)
 
 
 def test_reading_continues_with_the_next_undamaged_block(tmp_path: Path, data: bytes) -> None:
@@ -124,24 +102,6 @@ def test_a_damaged_length_does_not_cause_a_huge_read(tmp_path: Path) -> None:
         tracemalloc.stop()
     assert times == [third.time_ns]
     assert peak_bytes < 10**8
-
-
-def test_damage_is_counted_once(tmp_path: Path) -> None:
-    """A damaged block may be read repeatedly and in any order."""
-    data = bytearray(GOLDEN.read_bytes())
-    with Recording(GOLDEN) as whole:
-        first, second = whole._blocks[::2][:2]
-    for at in (first, second):
-        data[at + 60] ^= 0x20
-    with open_recording(tmp_path, bytes(data)) as recording:
-        list(recording.messages(recording.hello.raw_ns + 8_000_000_000))
-        assert recording.damage is not None
-        assert f"byte {second}" in recording.damage
-        assert "more" not in recording.damage
-        list(recording.messages())
-        list(recording.messages())
-        assert f"damaged at byte {first}: " in recording.damage
-        assert recording.damage.endswith("; and in 1 more place")
 
 
 @pytest.mark.parametrize("share_of_file", [0.1, 0.5, 0.99])
@@ -345,16 +305,6 @@ def test_all_flipped_bits_are_detected(tmp_path: Path, seed: int) -> None:
             assert failed.status == DAMAGED
 
 
-def test_a_mark_of_an_earlier_time_does_not_change_the_time_of_its_block(tmp_path: Path) -> None:
-    """The mark is the first message of the second block, with a time within the first block."""
-    late = wire.Note("mark", FOUND[10].time_ns, "user", {"label": "there"})
-    data = record_pieces(
-        HELLO, [*FOUND[:BLOCK_MESSAGES], late, *FOUND[BLOCK_MESSAGES:]], end=True
-    ).data
-    with open_recording(tmp_path, data) as recording:
-        assert unpacked_message(FOUND[20]) in list(recording.messages(FOUND[20].time_ns))
-
-
 def test_a_torn_message_that_ends_like_an_index_is_not_an_index(tmp_path: Path) -> None:
     out = record_pieces(HELLO, FOUND)
     at = out.ends[-2]
@@ -394,12 +344,3 @@ def test_a_recording_of_wire_1_remains_readable() -> None:
     assert (notes[1].data["cpu"], notes[1].data["online"]) == (3, False)
     assert late == result[-len(late) :]
     assert len(late) <= BLOCK_MESSAGES
-
-
-def test_a_recording_of_wire_1_opens_without_its_index(tmp_path: Path) -> None:
-    data = GOLDEN.read_bytes()
-    # the file lacks its index and a part of the last frame
-    torn = data[: data.rindex(b"index") - 40]
-    with Recording(GOLDEN) as whole, open_recording(tmp_path, torn) as cut:
-        assert list(cut.messages()) == list(whole.messages())[:-1]
-        assert cut.damage is not None

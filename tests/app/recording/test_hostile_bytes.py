@@ -75,20 +75,6 @@ def test_an_unread_core_is_not_used_for_calibration() -> None:
     assert session.take_interval().split.method == ["any-thread"]
 
 
-@pytest.mark.parametrize("scope", ["core", "package"])
-def test_a_block_without_rows_is_unknown(scope: wire.Scope) -> None:
-    """The CPUs of the package are unknown, and so is its power."""
-    counters = [synth.counter("energy_j", "J"), synth.counter("temperature_c", "°C")]
-    blocks = [*FOUR_THREADS.blocks, wire.Block("more", scope, counters)]
-    hello = dataclasses.replace(FOUR_THREADS, blocks=blocks, cores=[], packages=[])
-    session = Session(hello)
-    empty = wire.Rows(bytes(8 * wire.HEAD), b"", b"")
-    for seq in range(4):
-        report = frame(seq)
-        session.apply(dataclasses.replace(report, blocks=report.blocks | {"more": empty}))
-    assert session.take_interval().machine == {}
-
-
 @pytest.mark.parametrize("row", [{"package": "x"}, {"core": 1 << 63}, {"siblings": [None]}, []])
 @pytest.mark.parametrize("form", FORMATS)
 def test_rows_of_hotplug_notes_are_validated(tmp_path: Path, row: object, form: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,8 +17,7 @@ from synth import SAMPLE_NS
 from perfprobe import wire
 from perftop.model.kinds import Episode
 from perftop.recording.file import Recording
-from perftop.recording.player import WARM_UP_NS, Playback, Seeker, frame_range
-from perftop.session.episodes import RecordingEpisodes
+from perftop.recording.player import WARM_UP_NS, Playback, frame_range
 from perftop.session.history import History
 from perftop.session.packing import TimedMessage
 from perftop.session.session import Session
@@ -31,33 +29,6 @@ CERTAIN_NS = 20 * S
 
 def simulated_messages(scenario: str, seconds: int) -> tuple[wire.Hello, Sequence[TimedMessage]]:
     return sim_streams.messages(f"sim:{scenario},cpus=4,seed=3", 10 * seconds)
-
-
-def test_a_cpu_that_went_offline_long_before_is_offline(tmp_path: Path) -> None:
-    """The CPU's note is earlier than all messages that are read."""
-    machine = Machine(cores=2)
-    messages: list[TimedMessage] = [machine.frame(seq) for seq in range(300)]
-    machine.offline_cpus.add(3)
-    gone = wire.Note("hotplug", 300 * SAMPLE_NS - 1, data={"cpu": 3, "online": False})
-    messages += [gone, *(machine.frame(seq) for seq in range(300, 500))]
-    path = write_recording(tmp_path / "file", machine.hello, messages)
-    with Recording(path) as recording:
-        playback = Playback(recording, 450 * SAMPLE_NS)
-        playback.sample()
-    assert [row.online for row in playback.session.topology] == [True, True, True, False]
-    assert playback.session.online.tolist() == [True, True, True, False]
-
-
-def test_near_times_are_played_to_and_far_ones_jumped_to(tmp_path: Path) -> None:
-    machine = Machine(cores=1)
-    messages: list[TimedMessage] = [machine.frame(seq) for seq in range(900)]
-    with Recording(write_recording(tmp_path / "file", machine.hello, messages)) as recording:
-        seeker = Seeker(recording, RecordingEpisodes(), lambda: 0.0, lambda _: None)
-        here = asyncio.run(seeker.go(None, S))
-        assert asyncio.run(seeker.go(here, 60 * S)) is here
-        assert asyncio.run(seeker.go(here, 62 * S)) is here
-        here = asyncio.run(seeker.go(None, S))
-        assert asyncio.run(seeker.go(here, 62 * S)) is not here
 
 
 @pytest.mark.parametrize("room", [100_000, 10_000_000])

@@ -75,16 +75,6 @@ def test_a_ring_contains_only_the_last_minute(tmp_path: Path) -> None:
         assert session.unix(parts.first_ns) == Session(HELLO).unix(parts.first_ns)
 
 
-def test_parts_are_ordered_when_their_numbers_get_longer(tmp_path: Path) -> None:
-    box = ring(tmp_path / "r")
-    box._number = 999_996
-    feed(box, 0, 20)
-    box.end()
-    seconds = times(tmp_path / "r")
-    assert {len(part.name) for part in (tmp_path / "r").glob("*.part")} == {11, 12}
-    assert seconds == sorted(seconds)
-
-
 def test_manually_kept_spans_are_not_removed(tmp_path: Path) -> None:
     box = ring(tmp_path / "box")
     assert box.byte_count == 0

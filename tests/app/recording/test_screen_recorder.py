@@ -4,7 +4,6 @@ screen."""
 from __future__ import annotations
 
 import errno
-import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,7 @@ from waiting import until_true, wait_for
 
 from perfprobe import wire
 from perftop.recording import writer
-from perftop.recording.writer import ScreenRecorder, recording_name
+from perftop.recording.writer import ScreenRecorder
 from perftop.session import packing
 from perftop.session.history import History
 from perftop.session.packing import TimedMessage
@@ -119,15 +118,6 @@ def test_a_recording_contains_cpus_that_went_offline_before_its_history(
     session = Session(played.machine.hello)
     session.apply(content[0])
     assert not session.topology[1].online
-
-
-@pytest.mark.parametrize(("host", "name"), [
-    ("box", "box-"), ("../../etc/x", "etc-x-"), ("-rf", "rf-"), ("\x1b[31m", "31m-"),
-    ("", "host-"), ("x" * 999, "x" * 64 + "-"),
-])  # fmt: skip
-def test_a_host_may_have_any_name(host: str, name: str) -> None:
-    path = recording_name(Machine(changes={"host": host}).hello, 86_400.0 + 3_723)
-    assert str(path) == f"{name}19700102-010203.perftop"
 
 
 def failing_disk(code: int, after: int) -> Callable[[int, bytes, int | None], None]:
@@ -314,16 +304,6 @@ async def test_a_mark_has_the_time_that_is_shown() -> None:
         await run.pilot.press("m", "x", "escape")
         await run.pilot.pause()
         assert len(session.marks) == 2
-
-
-async def test_marks_are_not_hidden_by_filters_or_selected_as_episodes() -> None:
-    async with running_app(Machine(ceiling_hz=3.0e9)) as run:
-        await run.intervals(3)
-        await run.pilot.press("m", *"here", "enter", "slash", *"0", "enter", "5")
-        await until_true(lambda: re.search(r" mark +here\b", view(run)), "the mark")
-        session = run.session
-        assert not session.ended
-        assert not session.detector.running
 
 
 async def test_labels_from_outside_are_drawn_as_text_and_cut() -> None:
