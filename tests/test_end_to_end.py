@@ -79,14 +79,6 @@ def test_a_cpu_goes_offline_and_online_in_the_stream() -> None:
     assert found[-1]["suspect"] == 0
 
 
-def test_numbers_are_reproducible() -> None:
-    spec = "sim:smt-mix,cpus=8,seed=9,speed=max"
-    a, b = (command.stat("--source", spec, "-n", "2") for _ in range(2))
-    for line in (a[-1], b[-1]):
-        del line["probe_cpu_s"], line["own_cpu_s"]
-    assert a[1:] == b[1:]
-
-
 def test_a_thousand_cpus_are_reported() -> None:
     found = command.stat("--source", "sim:smt-mix,cpus=1024,speed=max", "-i", "1s", "-n", "1")
     (interval,) = [line for line in found if line["type"] == "interval"]
@@ -133,35 +125,6 @@ def test_utilisation_agrees_with_the_kernel_and_a_job_is_not_its_own_neighbour()
     assert {one["job"] for one in watched} == {str(alone)}
     named = [e["evidence"] for e in found if e.get("kind") == "neighbour"]
     assert [evidence for evidence in named if "pt-alone" in str(evidence)] == []
-
-
-@up_to_three_attempts
-def test_unmeasurable_values_are_null_with_a_reason() -> None:
-    found = command.stat("--source", "os", "-n", "1", "-i", "1s")
-    hello, interval = found[0], found[1]
-    why = {m["what"]: m["why"] for m in hello["missing"]}
-    for key in ("busy_hz", "ipc", "halt", "kernel_cycles"):
-        assert why[key]
-        assert all(row[key] is None for row in interval["cpus"])
-    for row in interval["cpus"]:
-        assert row["util"] is not None, "the machine was too busy for two reads of a CPU"
-        assert 0 <= row["util"] <= 1
-        # Not exact: cpuidle measures polling separately from the transitions that give the rest.
-        whole = row["util"] + row["idle"] + (row["poll"] or 0) + row["steal"]
-        assert whole == pytest.approx(1, abs=0.01)
-
-
-@up_to_three_attempts
-def test_text_has_a_row_for_each_cpu_and_missing_values() -> None:
-    done = command.run_in_process("stat", "-i", "1s", "-n", "1", "--source", "os")
-    assert done.returncode == 0
-    heading, names, blank, *_ = done.stdout.splitlines()
-    assert heading.startswith("# ")
-    assert "IPC" in names
-    assert not blank
-    assert re.search(r"^# n/a: .*IPC.* - ", done.stdout, re.MULTILINE)
-    for cpu in os.sched_getaffinity(0):
-        assert re.search(rf"^ *{cpu} +\d+\.\d", done.stdout, re.MULTILINE)
 
 
 # --- pitfalls for users ---------------------------------------------------------------------------

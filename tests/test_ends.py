@@ -296,12 +296,6 @@ def test_the_replaced_recording_stays_if_the_command_cannot_run(tmp_path: Path) 
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_missing_recording_is_reported_before_the_terminal_is_used(tmp_path: Path) -> None:
-    done = command.run_in_process("replay", str(tmp_path / "nosuch"))
-    assert done.returncode == 1
-    assert done.stderr.endswith("nosuch: No such file or directory\n")
-
-
 @pytest.mark.parametrize(
     ("arguments", "status", "text"),
     [
@@ -348,12 +342,6 @@ def test_a_full_output_is_reported(arguments: list[str]) -> None:
     assert done.returncode == 1
     name = "/dev/full" if "-o" in arguments else "stdout"
     assert done.stderr == f"perftop: cannot write {name}: {NO_SPACE}\n"
-
-
-def test_doctor_answers_if_no_source_is_readable(tmp_path: Path) -> None:
-    done = command.run_in_process("doctor", "--sysroot", str(tmp_path))
-    assert done.returncode == 0
-    assert "no CPUs can be found under" in done.stdout
 
 
 @pytest.mark.parametrize(("verb", "begin"), [

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import capabilities
 import pytest
-from command import python
 from roots import ROOT
 
 from perfprobe import __version__
@@ -25,13 +24,6 @@ def test_each_kind_of_privileged_test_has_a_line() -> None:
     assert said == ["run  BPF", "SKIP devices: needs CAP_MKNOD"]
     gate = (ROOT / ".ci/run").read_text()
     assert gate.index(SCRIPT.name) < gate.index('exec "$suite"')
-
-
-def test_the_report_describes_this_process() -> None:
-    path = [str(ROOT / "tests"), str(SCRIPT.parent)]
-    start = f"runpy.run_path({str(SCRIPT)!r}, run_name='__main__')"
-    done = python(f"import runpy, sys; sys.path[:0] = {path}; {start}")
-    assert done.stdout.splitlines() == capabilities.report()
 
 
 @pytest.mark.parametrize(("tag", "dated", "status"), [

@@ -485,7 +485,6 @@ SECONDS = 240
     ("depth", "phase_s"), cases_by_day([(0.1, 3.0), (0.3, 10.0), (0.5, 30.0)], [(0.3, 10.0)])
 )
 def test_a_sibling_is_not_blamed_for_phases(depth: float, phase_s: float) -> None:
-    """`tests/bench/false_causes.py` does the same for an hour each."""
     assert episodes(Phases(1, depth, phase_s), SECONDS) == []
 
 
