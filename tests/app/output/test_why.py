@@ -231,6 +231,17 @@ def test_only_selected_cpus_count(
     assert unread == (["not all of its CPUs are read"] if scenario == "neighbour" else [])
 
 
+def test_unreported_waits_are_unknown_instead_of_zero() -> None:
+    """Waits are unknown in a short measurement, so the report must not say that all is well."""
+    session, result = session_and_report("steady")
+    snapshots, session.run_times.wait_snapshots = session.run_times.wait_snapshots, 1
+    first, *rest = printed_report(result)
+    assert first.endswith("was found; how long tasks waited is not known.")
+    assert not any("its own code" in line for line in rest)
+    session.run_times.wait_snapshots = snapshots
+    assert answer(result).startswith("Nothing is slowing this machine down")
+
+
 def test_more_than_four_causes_are_counted() -> None:
     _, result = session_and_report("neighbour")
     many = Report(**{key: getattr(result, key) for key in Report.__match_args__} | {

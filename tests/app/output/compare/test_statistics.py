@@ -136,6 +136,14 @@ def test_a_ratio_of_sums_weights_its_parts() -> None:
     assert estimate.error < 0.001
 
 
+def test_correlation_increases_the_error() -> None:
+    """Two of four values are high: neighbours are correlated by 1/32 among values, and negatively
+    among pairs, whose error is larger."""
+    estimate = statistics.estimate_of_series([1.0, 1.0, -1.0, -1.0] * 8, [1.0] * 32)
+    assert estimate.count == 16
+    assert estimate.error == pytest.approx(math.sqrt(1 / 15))
+
+
 def test_a_drifting_series_has_no_interval() -> None:
     estimate = statistics.estimate_of_series([float(i) for i in range(400)], [1.0] * 400)
     assert estimate.mean == pytest.approx(199.5)
