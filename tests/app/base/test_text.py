@@ -27,11 +27,6 @@ def test_control_and_deceptive_characters_are_replaced_or_escaped(sign: str) -> 
     assert json.loads(f'"{output}"') == f"a{sign}b"
 
 
-@pytest.mark.parametrize("plain", ["", "schedutil", "µs · 3 °C", "Zoë", "編集者", "▸ ✓"])
-def test_other_characters_are_unchanged(plain: str) -> None:
-    assert text.printable(plain) == text.escaped(plain) == plain
-
-
 @pytest.mark.parametrize("sign", [sign for sign in HOSTILE.values() if sign != "\n"])
 def test_errors_and_answers_of_a_probe_are_printable(
     capsys: pytest.CaptureFixture[str], sign: str
@@ -73,15 +68,3 @@ def test_a_typing_error_suggests_the_most_similar_word() -> None:
     )
     assert text.did_you_mean("xyzzy", ["util", "ipc"], "known: util, ipc") == "; known: util, ipc"
     assert not text.did_you_mean("xyzzy", ["util", "ipc"])
-
-
-@pytest.mark.parametrize(("state", "marks"), [
-    ("works", "✓+"), ("close", "~~"), ("wrong", "✗X"), ("not usable", "✗-"),
-])  # fmt: skip
-def test_a_state_has_a_mark_with_and_without_unicode(state: str, marks: str) -> None:
-    assert "".join(text.state_mark(state, unicode=unicode) for unicode in (True, False)) == marks
-
-
-def test_degrees_have_one_space_in_ascii() -> None:
-    assert text.to_ascii("51 °C 3 W") == "51 C  3 W", "at the same width"
-    assert text.ascii_line("51 °C, 3 W") == "51 C, 3 W"

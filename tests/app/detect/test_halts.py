@@ -72,12 +72,6 @@ def test_a_loss_within_its_error_is_inferred(error_s: float, confidence: str) ->
     assert halt.episode.confidence == confidence
 
 
-def test_a_smaller_loss_keeps_an_episode_running() -> None:
-    machine = halt_first_cpu(halt_first_cpu(busy_stream()), 0.00155 + 0.0002)
-    assert machine.spans() == [(3, None)]
-    assert halt_first_cpu(machine, 0.00145 + 0.0002).spans() == [(3, 13)]
-
-
 def test_inexact_idle_time_hides_small_losses_only() -> None:
     half: dict[str, Any] = {"ref": 0.4 * TSC, "idle_s": 0.5}
     assert busy_stream().advance(5, **half).spans() == []
@@ -174,27 +168,6 @@ def test_the_cause_is_the_sign_that_explains_most_of_the_loss(
     )
     each_smi_s = episode.evidence.get("each_SMI_s")
     assert each_smi_s == (pytest.approx(2e-4, rel=0.05) if cause == "smm" else None)
-
-
-def test_a_sign_explains_at_most_the_whole_loss() -> None:
-    machine = halt_first_cpu(busy_stream(MODULATION), 0.02, modulation=[0b11100, 0, 0, 0])
-    assert machine.running[0].evidence["explained_by_modulation"] == 1
-
-
-def test_short_samples_are_evaluated_together() -> None:
-    """Samples take 10 ms, and every third one has a packet."""
-    ns = S // 10
-    machine = busy_stream().advance(10, ns=ns)
-    for _ in range(20):
-        halt_first_cpu(machine, 0.06, 1, ns=ns)
-        halt_first_cpu(machine, 0.0, 2, ns=ns)
-    start, end = machine.advance(60, ns=ns, ref=TSC, cycles=3e9).spans()[0]
-    assert start == pytest.approx(4.0, abs=0.8)
-    assert end == pytest.approx(10.0, abs=0.8)
-    (episode,) = machine.ended
-    assert episode.depth == pytest.approx(0.02, rel=0.2)
-    # the loss is counted once, not eight times
-    assert episode.evidence["error_of_reading_share"] == 20e-6 / 0.08
 
 
 def test_an_episode_ends_when_its_cpu_was_last_read() -> None:

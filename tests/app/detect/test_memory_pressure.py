@@ -8,7 +8,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import sim_truth
-from sessions import session_of
 from sim_streams import messages as messages_of
 from sim_truth import SECOND
 
@@ -17,7 +16,6 @@ from perfprobe.sources.sim import scenarios
 from perfprobe.sources.sim.script import LAMMPS, STREAM, Load, Script, Stage
 from perftop.base.arrays import Floats
 from perftop.detect.memory_pressure import BYTES_PER_CLOCK, L3Groups
-from perftop.detect.siblings import CYCLES_ROW
 from perftop.model.confidence import GroupTraffic, TaskOnCpu
 from perftop.model.counters import Counters
 from perftop.model.delta import Delta
@@ -186,25 +184,3 @@ def test_traffic_far_below_the_capacity_of_channels_saturates_nothing(
 
     monkeypatch.setattr(Counters, "rates", rates_with_clock)
     assert [episode.cause for episode in job_losses(monkeypatch, play)] == causes
-
-
-def test_unknown_traffic_is_not_learned() -> None:
-    """The counters of one package cannot be read."""
-    hello, messages = messages_of("sim:steady,cpus=8,packages=2", 20)
-    session = session_of(Session(hello), [without_traffic(hello, m, package=1) for m in messages])
-    cycles = session.neighbours.memory.programs.learned_sums[CYCLES_ROW]
-    for package, known in enumerate([True, False]):
-        assert (cycles[hello.packages[package]] > 0).tolist() == [known] * 4
-
-
-def without_traffic(hello: wire.Hello, message: wire.Message, package: int) -> wire.Message:
-    if not isinstance(message, wire.Frame):
-        return message
-    block = next(block for block in hello.blocks if block.name == "package")
-    at = next(at for at, c in wire.with_columns(block.counters) if c.key == "memory_read_bytes")
-    rows, place = message.blocks["package"], 8 * package * block.valid_words
-    words = bytearray(rows.valid)
-    word = int.from_bytes(words[place : place + 8], "little") & ~(1 << at)
-    words[place : place + 8] = word.to_bytes(8, "little")
-    blocks = message.blocks | {"package": dataclasses.replace(rows, valid=bytes(words))}
-    return dataclasses.replace(message, blocks=blocks)

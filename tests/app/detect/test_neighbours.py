@@ -21,7 +21,6 @@ from perftop.session.session import Session
 LMP, STREAM = [4000, "lmp", 0.95], [4001, "stream", 0.95]
 SAMPLE_NS = synth.SAMPLE_NS
 REST = CpuLoad(util=0.01, hz=3.0e9, system=0.0)
-BUSY = CpuLoad(1.0, ipc=0.4)
 
 
 class Play:
@@ -139,15 +138,6 @@ def test_a_sibling_that_starts_within_two_samples_is_blamed() -> None:
     assert result.evidence["changes_with_sibling"] == ValueWithMax(1, 1)
 
 
-def test_a_phase_of_the_program_is_not_blamed_on_its_sibling() -> None:
-    """The sibling runs all the time; the program slows down halfway."""
-    play = Play()
-    for ipc, sibling, more in ((2.0, REST, {}), (2.0, BUSY, {"2": STREAM}), (1.5, BUSY, {})):
-        play.loads(c0=CpuLoad(1.0, ipc=ipc), c2=sibling)
-        play.run(40, tasks={"0": LMP} | more)
-    assert play.running == play.ended == []
-
-
 def test_a_sibling_is_blamed_after_a_phase_change_only_if_it_returns() -> None:
     play = Play()
     for ipc, samples in ((1.0, 50), (2.0, 400)):
@@ -188,35 +178,6 @@ def test_each_cpu_has_its_own_share_of_a_running_episode() -> None:
     assert share(second, 1) == pytest.approx(0.5, abs=0.01)
 
 
-def test_another_slower_program_loses_nothing() -> None:
-    play = play_with_sibling(100, later_task=[4002, "other", 0.95])
-    assert play.running == play.ended == []
-
-
-def test_an_unsteady_program_is_not_a_victim() -> None:
-    play = Play()
-    for _ in range(10):
-        for ipc in (1.4, 2.6):
-            play.loads(c0=CpuLoad(1.0, ipc=ipc), c2=REST)
-            play.run(2, tasks={"0": LMP})
-    play.loads(**TOGETHER)
-    play.run(60, tasks={"0": LMP, "2": STREAM})
-    assert play.running == play.ended == []
-
-
-def test_an_old_baseline_has_little_weight() -> None:
-    """A phase in which the IPC was halved ended 25 s ago."""
-    play = Play()
-    repeat_sibling_phases(play, 2)
-    for ipc, samples in ((1.0, 50), (2.0, 250)):
-        play.loads(c0=CpuLoad(1.0, ipc=ipc), c2=REST)
-        play.run(samples, tasks={"0": LMP})
-    play.loads(**TOGETHER)
-    play.run(20, tasks={"0": LMP, "2": STREAM})
-    episode = play.running[-1]
-    assert 1.9 < episode.evidence["ipc_alone"] < 2.0
-
-
 def test_without_tasks_a_loss_needs_a_long_baseline_and_is_inferred() -> None:
     for calm, count in ((50, 0), (120, 1)):
         play = Play()
@@ -237,14 +198,6 @@ def test_a_loss_is_inferred_if_its_baseline_is_a_minute_old() -> None:
         message.append(play.running[0].confidence)
     assert message == ["measured", "inferred"]
     assert play.running[0].evidence["since_alone_s"] > 60
-
-
-def test_a_loss_ends_when_the_victim_leaves_its_cpu() -> None:
-    play = play_with_sibling()
-    play.loads(c0=REST)
-    play.run(10, tasks={"2": STREAM})
-    assert play.running == []
-    assert play.ended[0].end_ns == 70 * SAMPLE_NS
 
 
 def test_steal_affects_only_busy_cpus() -> None:
@@ -328,17 +281,6 @@ def test_waits_begin_and_end_in_the_right_sample() -> None:
     assert result.confidence == "inferred"
 
 
-def test_a_thread_that_left_the_cpu_does_not_wait_there() -> None:
-    play = Play(changes={"watch": "lmp"})
-    play.loads(c0=CpuLoad(1.0), c1=CpuLoad(1.0))
-    play_watched_job(play, 21, 0.5, 0.5, **NOISY)
-    ns = play.seq * SAMPLE_NS // 2
-    for i in range(10):
-        results = {"4000": [4000, "lmp", 1, ns + i * SAMPLE_NS, ns, 0, 0]}
-        play.run(1, frames_per_record=1, watched={"threads": results, "more": 0})
-    assert play.running == []
-
-
 def test_a_job_with_more_threads_than_cpus_waits_for_itself() -> None:
     play = Play(changes={"watch": "lmp"})
     play.loads(c0=CpuLoad(1.0))
@@ -350,18 +292,6 @@ def test_a_job_with_more_threads_than_cpus_waits_for_itself() -> None:
     (result,) = play.running
     assert result.evidence["self"] == [CrowdedCpu(2, 0)]
     assert "who" not in result.evidence
-
-
-def test_threads_that_hardly_run_do_not_wait_for_each_other() -> None:
-    play = Play(changes={"watch": "lmp"})
-    play.loads(c0=CpuLoad(1.0))
-    for _ in range(12):
-        ns = play.seq * SAMPLE_NS
-        two = {str(4000 + i): [4000, "lmp", 0, ns // 10, 9 * ns // 10, 0, 0] for i in range(2)}
-        play.run(1, frames_per_record=1, watched={"threads": two, "more": 0}, tasks={"0": LMP})
-    (result,) = play.running
-    assert {"self", "who"}.isdisjoint(result.evidence)
-    assert result.confidence == "inferred"
 
 
 def test_threads_of_one_process_wait_for_each_other() -> None:
@@ -486,19 +416,3 @@ SECONDS = 240
 )
 def test_a_sibling_is_not_blamed_for_phases(depth: float, phase_s: float) -> None:
     assert episodes(Phases(1, depth, phase_s), SECONDS) == []
-
-
-def test_a_loss_to_unknown_tasks_is_inferred() -> None:
-    result = episodes(Phases(2, 0.2, loss=0.3, has_tasks=False), SECONDS)
-    assert {episode.confidence for episode in result} <= {"inferred"}
-    assert result
-
-
-@pytest.mark.parametrize("depth", cases_by_day([0.0, 0.2], [0.2]))
-def test_a_loss_is_detected_and_measured_after_the_sibling_came_and_went(depth: float) -> None:
-    result = episodes(Phases(2, depth, loss=0.3), SECONDS)
-    assert len(result) >= 5
-    assert [e.confidence for e in result[:1]] == ["inferred"]
-    assert {e.confidence for e in result[3:]} == {"measured"}
-    depths = sorted(e.depth or 0.0 for e in result)
-    assert depths[len(depths) // 2] == pytest.approx(0.3, abs=0.05)

@@ -8,13 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import synth
-from fakes import CpuLoad, Machine, session_of_core
 from rate_streams import S, SteppedDetector, sample_with
 
 from perftop.detect.engine import cycles_and_time
 from perftop.detect.engine import util as util_of
 from perftop.detect.ramps import Ramps
-from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleReader
 from perftop.output.evidence import evidence_text
 
@@ -197,15 +195,3 @@ def test_a_gap_in_the_stream_discards_a_ramp(gap_ns: int) -> None:
     machine = RampingCores().sleep().advance(1.2).advance(2.0, ns=gap_ns).advance(3.0, samples=20)
     assert machine.ended == []
     assert len(machine.sleep().climb(1.2, 3.0).ended) == 1
-
-
-def ramps(machine: Machine) -> list[Episode]:
-    """Plays a core of two threads that sleep for 2 s; then one of them works."""
-    machine.loads = {0: CpuLoad(0.01, 0.8e9, system=0.0), 1: CpuLoad(0.01, 0.8e9, system=0.0)}
-
-    def script(_: Machine, seq: int) -> None:
-        if seq > 20:
-            machine.loads[0] = CpuLoad(1.0, {21: 1.2e9, 22: 2.0e9}.get(seq, 3.0e9))
-
-    session, _ = session_of_core(machine, script)
-    return [e for e in (*session.ended, *session.detector.running) if e.kind == "ramp"]

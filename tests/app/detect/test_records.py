@@ -14,7 +14,6 @@ from sessions import session_of
 from perftop.model.kinds import Episode
 from perftop.output.sentences import sentence, text, victims
 from perftop.output.why_report import report
-from perftop.output.why_text import lines
 from perftop.session.session import Session
 
 NAMES: tuple[list[object], list[object]] = (
@@ -85,14 +84,6 @@ def test_an_interrupt_line_has_its_name() -> None:
     assert result.evidence == {"line": "36 eth0", "came_per_s": 9000}
 
 
-def test_a_task_with_almost_no_cpu_time_loses_most() -> None:
-    cpu = Flooded()
-    for entry in (None, [0.05, 0.0, 0.93, *NAMES], [0.05, 0.0, 0.93, *NAMES]):
-        cpu.flood(entry)
-    (result,) = cpu.episodes("interrupt")
-    assert result.depth == pytest.approx(0.93)
-
-
 def test_interrupts_take_no_more_than_the_whole_cpu() -> None:
     """The kernel's two accounts have rounding errors: 100.6 % of a CPU was once reported."""
     cpu = Flooded()
@@ -133,17 +124,6 @@ def test_a_line_without_a_device_has_its_name_and_its_remedy(line: str, remedy: 
     (first,) = [finding for finding in result.findings if finding.cause == ("interrupt", "irq")]
     assert first.text == f"Interrupt work ({line}) takes 20 % of CPU 0"
     assert first.hint.startswith(remedy)
-
-
-def test_a_storm_of_unknown_lines_is_measured_by_softirq_time() -> None:
-    cpu = Flooded()
-    cpu.session.track_losses()
-    cpu.machine.loads = {0: CpuLoad(util=1.0)}
-    for _ in range(3):
-        cpu.flood([0.6, 0.0, 0.4, [], []])
-    result = report(cpu.session)
-    output = lines(result, colour=False, unicode=True)
-    assert any("measured: the kernel's account of time in softirqs" in line for line in output)
 
 
 # --- stops by cpu quotas, from simulated records; no other task is blamed for them
@@ -223,31 +203,6 @@ def test_a_record_of_the_moment_of_hello_covers_no_time() -> None:
     assert job.episodes("quota") == []
 
 
-def test_an_episode_ends_when_the_quota_is_removed() -> None:
-    job = Limited()
-    for quota in (True, True, False):
-        job.limit(stopped_share=0.5, quota=quota)
-    (result,) = job.episodes("quota")
-    assert result.end_ns == 2 * PER_S * SAMPLE_NS
-
-
-def test_stops_are_seen_from_the_second_record_of_a_new_quota_on() -> None:
-    job = Limited()
-    for quota in (False, False, True, True, True):
-        job.limit(stopped_share=0.5, quota=quota)
-    (result,) = job.episodes("quota")
-    assert result.start_ns == 3 * PER_S * SAMPLE_NS
-    assert result.depth == pytest.approx(0.5, abs=0.01)
-
-
-def test_no_task_is_blamed_for_waits_caused_by_a_quota() -> None:
-    job = Limited(watch="web")
-    for _ in range(4):
-        job.limit(stopped_share=0.5)
-    assert len(job.episodes("quota")) == 1
-    assert job.episodes("neighbour") == []
-
-
 def test_the_reported_wait_excludes_the_time_of_the_quota() -> None:
     job = Limited(watch="web")
     for _ in range(5):
@@ -257,15 +212,6 @@ def test_the_reported_wait_excludes_the_time_of_the_quota() -> None:
     assert result.depth == pytest.approx(0.3 / 0.7, abs=0.02)
     assert [one.comm for one in result.evidence["who"]] == ["stream"]
     assert len(job.episodes("quota")) == 1
-
-
-def test_waits_are_evaluated_each_sample_after_a_quota_is_removed() -> None:
-    job = Limited(watch="web")
-    job.limit(stopped_share=0, quota=True)
-    for _ in range(2):
-        job.limit(stopped_share=0, waited_share=0.4, quota=False)
-    (result,) = job.episodes("neighbour")
-    assert result.depth == pytest.approx(0.4, abs=0.02)
 
 
 # --- tasks that are stalled for memory, from simulated records

@@ -95,9 +95,6 @@ def test_unknown_columns_are_not_counted() -> None:
 # --- steal, in ticks of 10 ms
 
 
-NAN = float("nan")
-
-
 class StealSteps(SteppedDetector):
     """Adds a number of ticks to the first CPU in each sample, and none to the other three."""
 
@@ -138,23 +135,6 @@ def test_depth_is_the_share_of_the_samples_within_the_episode() -> None:
     assert episode.cpus == [0]
     assert (episode.cause, episode.confidence) == ("hypervisor", "measured")
     assert episode.evidence["ticks"] == 18
-
-
-def test_a_low_share_is_averaged_over_the_pauses_between_ticks() -> None:
-    (episode,) = StealSteps().advance(*[1, 0] * 20).detector.running
-    assert episode.depth == pytest.approx(0.05)
-
-
-def test_a_pause_shorter_than_the_time_between_ticks_does_not_end_it() -> None:
-    detector = StealSteps().advance(3, 3, 0, 0, 0, 1)
-    assert detector.spans() == [(0, None)]
-    assert detector.advance(*[0] * 6).spans() == [(0, 6)]
-
-
-def test_steal_of_an_offline_cpu_ends_when_it_was_last_counted() -> None:
-    detector = StealSteps().advance(2, 2, 2).advance(*[NAN] * (5_000_000_000 // S))
-    assert detector.spans() == [(0, None)]
-    assert detector.advance(NAN).spans() == [(0, 3)]
 
 
 @pytest.mark.parametrize("usual_share", [0.0, 0.03])

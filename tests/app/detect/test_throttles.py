@@ -62,11 +62,6 @@ def test_the_status_is_unknown_without_polls() -> None:
     assert machine.spans() == [(4, 12)]
 
 
-def test_a_single_sample_is_not_an_episode() -> None:
-    machine = busy_stream(package=[REASONS]).advance(1, limit_reasons=[0, 1, 0])
-    assert machine.advance(3, limit_reasons=[0, 0, 0]).spans() == []
-
-
 @pytest.mark.parametrize(("counter", "rates", "cause", "cpus"), [
     (REASONS, [1, 0.5, 0], "prochot", [0, 1, 2, 3]),
     (PACKAGE, [1, 0, 0], "thermal", [0, 1, 2, 3]),
@@ -100,39 +95,6 @@ def test_the_register_gives_the_depth_of_modulation_without_other_data(
     for episode in machine.running:
         duty = {"duty_by_register_19AH_share": 1 - (depth or 0)}
         assert episode.evidence == {"modulation_status_share": 1} | duty
-
-
-def test_depth_is_unknown_without_a_measure_of_cost() -> None:
-    machine = RateStream(KIND, [synth.CYCLES], package=[REASONS])
-    machine.advance(4, cycles=HZ, limit_reasons=[0, 1, 0])
-    assert [e.depth for e in machine.running] == [None]
-
-
-def test_a_hot_package_with_a_clock_drop_is_not_a_throttle() -> None:
-    machine = busy_stream(package=[REASONS]).advance(4, limit_reasons=[0, 1, 0], cycles=0.8 * HZ)
-    assert machine.spans() == []
-    assert [e.cause for e in machine.session.detector.running] == ["thermal"]
-
-
-def test_a_power_limited_package_that_is_hot_at_times_is_not_a_throttle() -> None:
-    machine = busy_stream(package=[REASONS]).advance(4, limit_reasons=[0, 0.5, 1], cycles=0.8 * HZ)
-    assert machine.spans() == []
-    assert [e.cause for e in machine.session.detector.running] == ["power-pl1"]
-
-
-def test_idle_cores_are_not_a_throttle() -> None:
-    rates: dict[str, Any] = {"ref": [TSC, 0, TSC, 0], "cycles": [0.8 * HZ, 0, 0.8 * HZ, 0]}
-    machine = RateStream(KIND, CPU, package=[synth.CEILING, REASONS])
-    machine.advance(4, ref=[TSC, 0] * 2, cycles=[HZ, 0] * 2, idle_s=[0, 1] * 2, ceiling_hz=HZ)
-    machine.advance(4, limit_reasons=[0, 1, 0], **rates)
-    assert machine.spans() == []
-    assert [e.cpus for e in machine.session.detector.running] == [[0, 2]]
-
-
-def test_a_drop_that_follows_replaces_the_throttle() -> None:
-    machine = busy_stream(package=[REASONS]).advance(4, limit_reasons=[0, 1, 0])
-    machine.advance(4, cycles=0.8 * HZ).advance(4, cycles=HZ)
-    assert machine.spans() == [(4, 8), (12, None)]
 
 
 def test_edges_of_a_drop_are_not_a_throttle() -> None:
@@ -175,12 +137,6 @@ def test_throttle_time_counted_by_the_kernel_is_an_episode_of_that_length() -> N
     (episode,) = machine.advance(3, core_throttled_s=0).ended
     assert (episode.cpus, episode.cause, episode.depth) == ([1, 3], "thermal", None)
     assert episode.evidence == {"throttled_s": 1.2, "told_by": "kernel"}
-
-
-def test_a_package_and_its_cores_are_one_episode() -> None:
-    machine = busy_stream(package=[KERNEL_COUNTERS[0]], core=[KERNEL_COUNTERS[1]])
-    machine.advance(20).advance(1, package_throttled_s=10.0, core_throttled_s=12.0)
-    assert [e.cpus for e in machine.ended] == [[0, 1, 2, 3]]
 
 
 def test_kernel_counts_add_no_throttle_during_a_drop_or_a_status() -> None:
@@ -231,25 +187,11 @@ def test_a_level_from_scaled_counts_is_inferred(monkeypatch: pytest.MonkeyPatch)
     assert with_level_1(busy_cores()).running[0].confidence == "inferred"
 
 
-def test_all_threads_report_the_counts_of_their_core() -> None:
-    """Even a halted thread reports the counts of its core. They are not added up (Intel's metrics
-    halve the sum)."""
-    machine = busy_cores().advance(4, license_1=[0.5 * HZ, 0, 0.5 * HZ, 0])
-    assert machine.running[0].evidence["simd"] == pytest.approx((1, 0.5))
-    assert busy_cores().advance(4, license_1=[0.07 * HZ, 0, 0.07 * HZ, 0]).spans() == []
-    both = busy_cores().advance(4, cycles=HZ, ref=TSC, license_1=[0.5 * HZ, 0, 0.5 * HZ, 0])
-    assert both.running[0].evidence["simd"] == pytest.approx((1, 0.5))
-
-
 def test_the_threshold_to_continue_a_license_is_lower_than_the_one_to_begin() -> None:
     assert with_level_1(busy_cores(), 0.098).spans() == []
     machine = with_level_1(with_level_1(busy_cores(), 0.102), 0.052)
     assert machine.spans() == [(4, None)]
     assert with_level_1(machine, 0.048).spans() == [(4, 12)]
-
-
-def test_a_single_sample_is_not_a_license() -> None:
-    assert with_level_1(with_level_1(busy_cores(), samples=1), 0).spans() == []
 
 
 def test_depth_is_the_distance_of_the_clock_to_its_ceiling() -> None:
@@ -259,23 +201,9 @@ def test_depth_is_the_distance_of_the_clock_to_its_ceiling() -> None:
     assert machine.running[0].evidence["busy_hz"] == 2_900_000_000
 
 
-def test_without_a_ceiling_the_depth_is_unknown() -> None:
-    assert with_level_1(busy_cores(None)).running[0].depth is None
-
-
-def test_the_level_of_most_code_is_reported() -> None:
-    machine = with_level_1(busy_cores(), 0.3, license_2=[0.6 * HZ, 0, 0, 0])
-    assert machine.running[0].evidence["simd"] == pytest.approx((2, 0.6))
-
-
 def test_a_turbo_drop_caused_by_a_license_replaces_it() -> None:
     machine = with_level_1(with_level_1(busy_cores()), cycles=[0.8 * HZ, HZ, 0, 0])
     assert machine.spans() == [(4, 8)]
     kinds = [(e.kind, e.cause, e.start_ns // S) for e in machine.session.detector.running]
     assert kinds == [("turbo-drop", "license", 8)]
     assert with_level_1(machine, cycles=[HZ, HZ, 0, 0]).spans() == [(4, 8), (12, None)]
-
-
-def test_no_episode_exists_without_license_counters() -> None:
-    machine = RateStream(LICENSE, [synth.REF, synth.CYCLES], package=[synth.CEILING])
-    assert machine.advance(5, ref=TSC, cycles=HZ, ceiling_hz=HZ).spans() == []

@@ -11,7 +11,6 @@ import increments
 import numpy as np
 import pytest
 import synth
-from fakes import CpuLoad, Machine, observe
 from nightly import nightly_case
 from rate_streams import S, SteppedDetector, sample_with, spans
 from sessions import session_of
@@ -107,11 +106,6 @@ def test_the_threshold_to_continue_is_lower_than_the_one_to_begin(
     assert spans([*machine.ended, *machine.running]) == expected_spans
 
 
-def test_a_deep_and_a_shallow_part_are_weighted_by_their_time() -> None:
-    machine = CoreClocks().advance(0.1, samples=3, ns=S).advance(0.25, ns=2 * S).advance(0.25)
-    assert machine.running[0].depth == pytest.approx(0.175 * HZ)
-
-
 def test_partial_first_and_last_samples_do_not_lower_the_depth() -> None:
     machine = (
         CoreClocks()
@@ -126,12 +120,6 @@ def test_partial_first_and_last_samples_do_not_lower_the_depth() -> None:
     assert machine.ended[0].evidence["busy_hz"] == pytest.approx(0.8 * HZ)
     two = CoreClocks().advance().advance(0.12).advance(0.16).advance(samples=PAUSE)
     assert two.ended[0].depth == pytest.approx(0.14 * HZ)
-
-
-def test_a_single_core_has_its_own_drop() -> None:
-    machine = CoreClocks().advance([0, 0.2, 0, 0.04], samples=2)
-    assert [e.cpus for e in machine.running] == [[1, 5]]
-    assert machine.running[0].depth == pytest.approx(0.2 * HZ)
 
 
 def test_cores_that_drop_together_are_one_episode_without_the_other_cores() -> None:
@@ -158,19 +146,6 @@ def test_an_alternating_clock_is_one_episode() -> None:
     machine.advance(samples=PAUSE)
     assert spans(machine.ended) == [(3, 62)]
     assert "dropping_share" not in CoreClocks().advance(0.2, samples=9).running[0].evidence
-
-
-def test_a_package_whose_cores_drop_one_sample_apart_is_one_episode() -> None:
-    machine = CoreClocks().advance().advance([0.06, 0.045, 0.02, 0.045]).advance(0.2, samples=3)
-    assert spans(machine.running) == [(1, None)]
-    assert machine.running[0].cpus == list(range(8))
-
-
-def test_cores_that_wake_up_in_a_dropped_package_join_its_episode() -> None:
-    machine = CoreClocks().advance(0.2, util=[1, 1, 1, 0], samples=4)
-    assert machine.running[0].cpus == [0, 1, 2, 4, 5, 6]
-    machine.advance(0.2, samples=4)
-    assert [e.cpus for e in machine.running] == [list(range(8))]
 
 
 def test_an_almost_idle_or_waking_core_is_ignored() -> None:
@@ -213,13 +188,6 @@ def test_samples_without_evidence_neither_begin_nor_end_an_episode(
     machine.advance(0.2, samples=4)
     assert spans(machine.running) == [(0, None)]
     assert CoreClocks().advance(0.2, samples=10, util=util, ceiling=ceiling).running == []
-
-
-def test_an_episode_without_data_ends_at_its_last_sample() -> None:
-    most = 5_000_000_000 // S
-    machine = CoreClocks().advance(0.2, samples=2).advance(util=NAN, samples=most)
-    assert spans(machine.running) == [(0, None)]
-    assert spans(machine.advance(util=NAN).ended) == [(0, 2)]
 
 
 def test_a_gap_in_the_stream_ends_an_episode_before_the_gap() -> None:
@@ -295,14 +263,6 @@ def test_a_drop_below_a_cap_is_an_episode_of_its_own() -> None:
     assert machine.ended[1].depth == pytest.approx(0.5e9)
 
 
-def test_only_capped_cores_have_the_cause_policy() -> None:
-    caps = [2e9, 9e9, 9e9, 2e9] * 2
-    machine = CoreClocks(cpu=CAP).advance([1 / 3, 0.2, 0.2, 1 / 3], samples=3, max_hz=caps)
-    assert [(e.cause, e.cpus) for e in machine.running] == [
-        ("unknown", [1, 2, 5, 6]), ("policy", [0, 3, 4, 7]),
-    ]  # fmt: skip
-
-
 def test_active_cores_are_counted_as_last_read() -> None:
     machine = CoreClocks().advance().advance(0.2, samples=3).advance(0.2, util=[NAN, 1, 1, 0.02])
     assert machine.running[0].evidence["active_cores"] == 3
@@ -316,31 +276,6 @@ def test_active_cores_are_counted_as_last_read() -> None:
 
 
 # --- through a session
-
-
-def test_suspect_rows_neither_begin_nor_end_an_episode() -> None:
-    machine = Machine(ceiling_hz=3.62e9, broken={0, 1, 4, 5})
-    session, _ = observe(machine)
-    (episode,) = [e for e in session.detector.running if e.kind == "turbo-drop"]
-    assert episode.cpus == [2, 3, 6, 7]
-    everywhere = Machine(ceiling_hz=3.62e9, broken=set(range(8)))
-    assert {e.kind for e in observe(everywhere)[0].detector.running} == {"suspect"}
-
-
-def test_a_core_without_a_known_ceiling_does_not_affect_others() -> None:
-    does = {cpu: CpuLoad(alone=0.0) for cpu in range(8)}
-    machine = Machine(ceiling_hz=3.62e9, offline_cpus={3, 7}, loads=does)
-    rows = [dataclasses.replace(r, online=r.cpu not in {3, 7}) for r in machine.hello.topology]
-    machine.hello = dataclasses.replace(machine.hello, topology=rows, cores=machine.hello.cores[:3])
-    session = Session(machine.hello)
-    for seq in range(12):
-        if seq == 5:
-            machine.offline_cpus.clear()
-            for cpu in (3, 7):
-                session.apply(wire.Note("hotplug", seq * S, data={"cpu": cpu, "online": True}))
-        session.apply(machine.frame(seq))
-    (episode,) = [e for e in session.detector.running if e.kind == "turbo-drop"]
-    assert (episode.start_ns, episode.cpus) == (0, list(range(8)))
 
 
 @pytest.mark.parametrize("sample_ns", [SECOND // 40, 3 * SECOND // 10, 7 * SECOND // 10])

@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 from perftop.draw import charts, strips, theme
 from perftop.draw.charts import (
     AFTER_EPISODE,
-    ASLEEP,
-    AWAKE,
     DURING_EPISODE,
     LOSING,
     OUTSIDE_EPISODES,
@@ -142,11 +140,6 @@ def test_a_gap_without_a_full_row_has_a_sign_in_its_highest_cell() -> None:
     assert [strips.text(line) for line in lines] == [" " * 9, "▼" + "▄" * 8, "█" * 9]
 
 
-def test_idle_is_a_dot_at_the_floor_and_unknown_is_blank() -> None:
-    lines = area([7, NAN], [7] * 2, [ASLEEP, AWAKE])
-    assert [strips.text(line) for line in lines] == ["  ", "  ", "· "]
-
-
 VALUES = st.floats(-1e10, 1e10) | st.just(NAN)
 
 
@@ -172,18 +165,6 @@ def test_a_run_of_dots_does_not_include_blanks() -> None:
 def test_columns_of_several_lines_are_filled_from_below() -> None:
     assert charts.level_lines(np.array([12.0, 24.0, 0.0, -1.0]), 3) == [" █  ", "▄█  ", "██  "]
     assert charts.level_lines(np.array([5.0, 9.0]), 2, "012345678") == ["01", "58"]
-
-
-@pytest.mark.parametrize("glyphs", ["colour", "shapes"])
-def test_a_difference_rises_where_it_is_positive_and_hangs_where_it_is_negative(
-    glyphs: charts.Glyphs,
-) -> None:
-    shares = np.array([-0.6, 0.0, 0.6, NAN])
-    cells = charts.difference_line(shares, ("hot", "clock-9"), glyphs)
-    falling, none, rising, unknown = cells
-    assert (none[0], unknown[0]) == ("─", " ")
-    assert rising == ("▄", "hot")
-    assert falling == (("▄", "ground/clock-9") if glyphs == "colour" else ("▀", "clock-9"))
 
 
 # --- areas of the time use
@@ -235,13 +216,6 @@ def test_a_tall_chart_marks_full_hot_cells_of_steal() -> None:
     assert quiet[:2] == ["█ steal", "▀ steal"]
 
 
-def test_a_little_steal_is_visible_but_less_is_not() -> None:
-    assert single_column(account((0.0, 0.0, 0.004)))[0] == "▔ steal"
-    assert single_column(account((0.0, 0.0, 0.0625)))[0] == "▆ ground/steal"
-    assert single_column(account((0.0, 0.0, 0.0039)))[0] == "  text"
-    assert single_column(account((0.5, 0.5, 0.004)))[0] == "▇ kernel-10/steal"
-
-
 @pytest.mark.parametrize(("parts", "steal_priority", "drawn_parts"), [
     ((8, 0, 0, 0), "equal", (0, 0, 8)),
     ((3, 5, 0, 0), "equal", (0, 1, 3)),
@@ -286,32 +260,6 @@ def test_without_colour_a_half_busy_core_is_one_area_without_stripes(glyphs: Gly
     half = single_column(states((0.5, 0.0, 0.0, 0.0), rows=8, glyphs=glyphs))
     assert len({*half[2:6]}) == 1
     assert len({*single_column(account((1.0, 0.0, 0.0), rows=8, glyphs=glyphs))}) == 1
-
-
-def test_a_core_is_drawn_outwards_from_the_middle() -> None:
-    """Each half has 16 eighths. Both threads take 4; then the first thread takes 8 upwards, and the
-    second 6 downwards."""
-    assert single_column(states((0.25, 0.0, 0.5, 0.375))) == [
-        "▄ lp0-9", "▄ both-3/lp0-3", "▄ lp1-3/both-3", "▆ ground/lp1-9",
-    ]  # fmt: skip
-
-
-def test_idle_cells_are_dots_and_full_cells_are_solid() -> None:
-    half = ["· neither", "█ both-3", "█ both-3", "█ lp1-9"]
-    assert single_column(states((0.5, 0.0, 0.0, 0.5))) == half
-    assert single_column(states((0.0, 0.0, 0.0, 0.0))) == ["· neither"] * 4
-
-
-def test_the_range_of_both_is_grey() -> None:
-    assert single_column(states((0.25, 0.25, 0.0, 0.5))) == [
-        "· neither", "▄ both-3/unknown", "▄ unknown/both-3", "█ lp1-9",
-    ]  # fmt: skip
-
-
-def test_in_sixteen_colours_a_core_is_solid() -> None:
-    lines = states((0.5, 0.0, 1.0, 0.0), (0.0, 0.0, 0.0, 1.0), glyphs="sixteen")
-    assert [line[0].split("-")[0] for line in lines] == ["█ lp0", "█ both", "█ both", "· neither"]
-    assert [line[1].split("-")[0] for line in lines][2:] == ["█ lp1", "█ lp1"]
 
 
 ANY_SHARE = st.floats(-0.5, 1.5) | st.just(float("nan"))

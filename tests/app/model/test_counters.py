@@ -84,17 +84,6 @@ def test_siblings_are_evaluated_together(flag: int) -> None:
     assert [increment(whole, row) for row in range(4)] == [200, 100, 200, 100]
 
 
-def test_cpus_without_a_known_core_are_evaluated_alone() -> None:
-    greeting = dataclasses.replace(synth.hello([synth.CYCLES]), cores=[])
-    read, wide = wire.ROW_SAMPLED, wire.ROW_SAMPLED | wire.ROW_WIDE
-    _, delta = deltas(
-        greeting,
-        frame(greeting, 0, {"cycles": [0, 0]}),
-        frame(greeting, 1, {"cycles": [100, 100]}, flags=[read, wide]),
-    )
-    assert [ticks(delta, row) for row in range(2)] == [TICKS, 0]
-
-
 def test_siblings_that_are_off_or_unread_are_not_waited_for() -> None:
     greeting = synth.hello([synth.CYCLES], threads=2)
     for flag in (wire.ROW_OFFLINE, 0, wire.ROW_SAMPLED | wire.ROW_ELSEWHERE):
@@ -214,31 +203,6 @@ def test_gauges_are_averaged_over_time() -> None:
     ):
         total.add(delta[None], np.zeros(0, int))
     assert increment(total) / ticks(total) == 0.0  # the level is 40 for one sample and -20 for two
-
-
-def test_a_single_head_row_applies_to_all_cpus() -> None:
-    greeting = synth.hello([synth.CYCLES], threads=2)
-    frames = []
-    for seq, values in enumerate(([0, 0], [3, 4])):
-        plain = frame(greeting, seq, {"cycles": values})
-        shared = wire.Rows(
-            plain.blocks["cpu"].head[: 8 * wire.HEAD],
-            plain.blocks["cpu"].valid,
-            plain.blocks["cpu"].values,
-        )
-        frames.append(wire.Frame(seq, seq, {"cpu": shared}))
-    _, delta = deltas(greeting, *frames)
-    assert [increment(delta, 0), increment(delta, 1)] == [3, 4]
-    assert [ticks(delta, 0), ticks(delta, 1)] == [TICKS, TICKS]
-
-
-def test_a_block_without_counters_is_valid() -> None:
-    """A guest without cpuidle and cpufreq, whose CPUs have no counters."""
-    greeting = synth.hello([], stat=[synth.counter("ticks", "1", bits=64)])
-    counters = Counters(greeting)
-    for seq in (0, 1):
-        delta = counters.steps([synth.frame(greeting, seq, {"ticks": [seq, 2 * seq]})])[0]
-    assert delta.tables["stat"].increments[:, 0].tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("sizes", [[7], [2, 3, 2], [3, 3, 1]])

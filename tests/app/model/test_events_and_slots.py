@@ -19,7 +19,6 @@ from perftop.model.counters import Counters
 from perftop.model.delta import Delta, Doubt
 from perftop.model.evaluation import Values
 from perftop.model.numbers import METRICS
-from perftop.model.plausibility import SLOT_KEYS
 from perftop.output import run_summary, stat_lines
 from perftop.output.stat_lines import StatTable
 from perftop.session.interval import Interval
@@ -174,39 +173,12 @@ def session_with_slots(*, with_wrong_count: bool = False) -> Session:
     return session
 
 
-def test_the_four_shares_of_slots_add_up() -> None:
-    interval = session_with_slots().take_interval()
-    for row in range(4):
-        shares = [float(interval.values[f"{key}_ratio"][row]) for key in SLOT_KEYS]
-        assert sum(shares) == pytest.approx(1, abs=1e-4)
-        assert shares[0] == pytest.approx(float(interval.values["ipc"][row]) / 4, rel=1e-4)
-        left = 1 - shares[0]
-        assert shares[1:] == pytest.approx([left * 0.05, left * 0.1, left * 0.85], rel=1e-3)
-    assert interval.suspect_counters == {}
-
-
-def test_slots_of_the_sibling_are_subtracted() -> None:
-    session = session_with_slots()
-    interval = session.take_interval()
-    for core, (first, _) in enumerate(session.cores):
-        row = session.position[first]
-        both = float(interval.split.shares(core)["both"])
-        cycles = float(interval.counts["cycles"][row]) / interval.elapsed_s
-        given = float(interval.values["smt_contention_ratio"][row])
-        assert given == pytest.approx(both * 0.3 * 2.1e9 / cycles, rel=0.02)
-
-
 def test_slots_that_do_not_add_up_are_suspect() -> None:
     session = session_with_slots(with_wrong_count=True)
     interval = session.take_interval()
     assert ("topdown_retiring", Doubt.SLOTS) in interval.suspect_counters[1]
     assert np.isnan(interval.values["topdown_backend_ratio"]).all()
     assert np.isfinite(interval.values["ipc"]).all()
-
-
-def test_a_machine_without_slots_lacks_these_metrics() -> None:
-    session = Session(messages("sim:smt-mix,cpus=4", 0)[0])
-    assert not session.evaluator.registry.events
 
 
 def test_a_loss_of_slots_to_the_sibling_is_measured() -> None:
@@ -341,14 +313,6 @@ def test_events_may_wait_for_any_time_and_report_it() -> None:
     interval = session.take_interval()
     assert value_of(interval, "e.branches") == pytest.approx(1000 * 14 / 0.7)
     assert interval.event_counted_shares["e.branches"].tolist() == pytest.approx([1 / 14])
-
-
-def test_other_sources_are_never_scaled() -> None:
-    """Counts cannot be scaled without the times of a group."""
-    plain = synth.hello([CYCLES], threads=1)
-    counters, (_, delta) = deltas(plain, {"cycles": [0]}, {"cycles": [77]})
-    assert delta.tables["cpu"].increments[0, 0] == 77
-    assert counters.counted_share(delta) is None
 
 
 def test_estimates_are_marked() -> None:

@@ -283,12 +283,6 @@ def test_the_takeover_is_one_episode_that_names_the_counters(session_and_interva
     assert keys <= {"any_thread", "instructions", "kernel_cycles", "kernel_instructions"}
 
 
-def test_the_factor_settles_and_does_not_change(session_and_intervals: Played) -> None:
-    session, _ = session_and_intervals
-    result = session.calibrations["any_thread"]
-    assert (result.factor, result.state) == (84.0, "settled")
-
-
 def test_the_run_contains_all_valid_values(session_and_intervals: Played) -> None:
     session, intervals = session_and_intervals
     whole = session.run_interval()

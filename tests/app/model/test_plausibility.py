@@ -69,17 +69,6 @@ def test_a_thread_with_unknown_cycles_does_not_add_its_time() -> None:
     assert (cycles.tolist(), run_s.tolist()) == ([TICKS // 2], [0.05])
 
 
-def test_states_are_computed_from_the_siblings_counter() -> None:
-    hello = synth.hello([synth.REF, synth.ONE_THREAD])
-    reader = SampleReader(hello)
-    for seq in range(2):
-        ref, alone = seq * TICKS // 2, seq * TICKS // 4
-        frame = synth.frame(hello, seq, {"ref": [ref, ref], "one_thread": [alone, None]})
-        result = samples(reader, [frame])
-    (sample,) = result
-    assert sample.split.states[0] == pytest.approx([0.25] * 4, abs=1e-6)
-
-
 STAT = [counter(f"stat_{name}_s", "s", scale=0.01) for name in ("idle", "iowait", "steal")]
 
 
@@ -113,16 +102,6 @@ def test_a_group_has_the_value_of_its_known_cpus() -> None:
     top, bottom = np.ones((2, len(METRICS), 3))
     top[INDEX["ipc"]], bottom[INDEX["ipc"]] = [3, np.nan, 1], [1, 1, np.nan]
     assert Values(top, bottom).mean("ipc", [0, 1, 2]) == 3
-
-
-def test_skew_is_computed_from_rows_that_were_read() -> None:
-    hello = synth.hello()
-    reader, values = SampleReader(hello), {"ref": [0, 0], "cycles": [0, 0], "instructions": [0, 0]}
-    results = []
-    for seq, flags in enumerate([[wire.ROW_SAMPLED] * 2, [wire.ROW_SAMPLED, 0]]):
-        frame = synth.frame(hello, seq, values, flags=flags, late_ns=[5000, 2000])
-        results.append(int(reader.counters.steps([frame]).skew_ns[0]))
-    assert results == [3000, 0]
 
 
 # --- the TSC as a counter, if stamps are of another clock

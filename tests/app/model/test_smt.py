@@ -88,14 +88,6 @@ def test_states_match_any_schedule_despite_skew_and_quanta(
     assert interval.split.method == ["one-thread"]
 
 
-def test_states_are_in_order() -> None:
-    """Swapped threads or a wrong sign would still add up to 1."""
-    _, interval = play(schedule([1, 2, 3, 4], 10**8), [10**8, 10**8])
-    assert interval.split.shares(0) == pytest.approx(
-        {"neither": 0.1, "lp0": 0.2, "lp1": 0.3, "both": 0.4}, abs=1e-5
-    )
-
-
 def test_implausible_counts_are_suspect_instead_of_clamped() -> None:
     """A sibling is alone for longer than it ran: another program changed the counter."""
     greeting = synth.hello(
@@ -164,20 +156,6 @@ def interval_of_one_core(
     session.apply(synth.frame(greeting, 1, {"ref": ref, **more}))
     interval = session.take_interval()
     return interval, interval.split.states[0]
-
-
-def test_one_thread_has_the_method_single() -> None:
-    interval, result = interval_of_one_core(1, [50_000_000])
-    assert interval.split.method == ["single"]
-    assert result.tolist() == [0.75, 0.25, 0, 0]
-
-
-def test_only_bounds_are_known_without_an_smt_event() -> None:
-    interval, result = interval_of_one_core(2, [150_000_000, 100_000_000])
-    assert interval.split.method == ["bounds"]
-    assert np.isnan(result).all()
-    assert interval.split.low[0].tolist() == pytest.approx([0, 0.25, 0, 0.25])
-    assert interval.split.high[0].tolist() == pytest.approx([0.25, 0.5, 0.25, 0.5])
 
 
 def test_states_follow_from_any_thread_and_distributed_counters() -> None:

@@ -133,13 +133,6 @@ def activity_of(**records: Any) -> list[tuple[str, float, float, float]]:
     return [(task.task.comm, task.task.share, task.wait, task.switches) for task in ran]
 
 
-def test_waits_are_in_the_order_of_the_tasks() -> None:
-    others, waits = {"3": [LMP, CC1]}, {"3": [[0.1, 20.5], [0.75, 3]]}
-    result = activity_of(tasks={"3": LMP}, others=others, waits=waits)
-    assert result == [("lmp", 0.5, 0.1, 20.5), ("cc1", 0.25, 0.75, 3.0)]
-    assert activity_of(tasks={"3": LMP}, waits={"3": [[0.1, 1]]}) == [("lmp", 0.5, 0.1, 1.0)]
-
-
 @pytest.mark.parametrize("waits", [
     None, 7, {}, {"3": 5}, {"3": []}, {"3": [[None, None]]}, {"3": [["a", []], 1]},
     {"3": [[-1, nan], [nan, float("inf")]]}, {"3": [[True, True]]},

@@ -24,19 +24,16 @@ from perftop.model.turbo import MAX_STEPS, Ceilings, Turbo, hull_corners, valid_
 # The table of a Xeon Platinum 8160: groups of cores, 24 in all.
 XEON = [(2, 37), (4, 35), (8, 34), (12, 34), (16, 31), (20, 29), (24, 28)]
 SLEEP = synth.counter("core_c6")
-S = synth.SAMPLE_NS
 
 
 def turbo(
     result: Sequence[wire.Turbo], cores: int = 24, threads: int = 1, *, sleep: bool = True,
-    cpu: Sequence[wire.Counter] = (), package: Sequence[wire.Counter] = (), **changes: Any,
+    **changes: Any,
 ) -> Turbo:  # fmt: skip
     hello = synth.hello(
-        [synth.REF, synth.CYCLES, *cpu], cores=cores, threads=threads,
+        [synth.REF, synth.CYCLES], cores=cores, threads=threads,
         core=[SLEEP] if sleep else [], turbo=list(result), **{"base_hz": BASE, **changes},
     )  # fmt: skip
-    if package:
-        hello.blocks.append(Block("package", "package", list(package)))
     reader = SampleReader(hello)
     assert reader.turbo.origin == next((t.origin for t in result if t.origin == ORIGIN), None)
     return reader.turbo
@@ -142,14 +139,6 @@ def test_hulls_enclose_all_steps(grows: list[tuple[int, int]], data: st.DataObje
         assert corners[1] == [steps.hz_at(int(n)) for n in corners[0]], "they touch it"
         bends = np.diff(sign * np.interp(counts, *corners), 2)
         assert (bends >= -1).all(), "one is convex, the other concave"
-
-
-def test_a_linear_table_leaves_no_range() -> None:
-    """Two cores are always active, and two half of the time: three on average."""
-    table = turbo_table([(1, 40), (2, 38), (3, 36), (4, 34)])
-    active = [1.0, 1.0, 0.5, 0.5]
-    result = ceilings(turbo([table], cores=4), active, active)
-    assert in_ghz(result.low_hz)[:2] == in_ghz(result.high_hz)[:2] == [3.6, 3.6]
 
 
 def test_siblings_are_weighted_by_their_running_time() -> None:

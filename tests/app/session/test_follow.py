@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import synth
-from sim_streams import messages
 
 from perfprobe import wire
 from perftop.model.kinds import Episode
@@ -91,15 +90,6 @@ def test_hooks_of_a_message_are_called_in_order() -> None:
     assert (log.lines[-1], log.first_ns, log.session.frames) == ("hello", None, 0)
 
 
-def test_episodes_begin_and_end_once() -> None:
-    hello, result = messages("sim:turbo-drop,cpus=4,packages=1,seed=1", 190)
-    log = Log()
-    log.process([hello, *result])
-    matching_lines = [line for line in log.lines if not line.startswith(("frame", "hello"))]
-    assert matching_lines[:1] == ["begun turbo-drop"]
-    assert matching_lines.count("begun turbo-drop") == matching_lines.count("ended turbo-drop") == 1
-
-
 def test_the_last_requested_interval_ends_a_live_stream() -> None:
     async def stream() -> AsyncIterator[list[wire.Message]]:
         yield [HELLO]
@@ -111,12 +101,3 @@ def test_the_last_requested_interval_ends_a_live_stream() -> None:
     log.last_seq = 2
     asyncio.run(log.consume(stream()))
     assert log.lines[-2:] == ["frame 2", "interval 200"]
-
-
-def test_messages_are_passed_on_without_a_session() -> None:
-    log = Log(100 * MS, duration_ns=100 * MS)
-    log.follows = False
-    assert not log.has_started
-    assert log.process([HELLO, *frames(50, 150, 250)])
-    assert log.lines == ["hello", "frame 0", "frame 1"]
-    assert not log.has_started

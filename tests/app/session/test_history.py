@@ -20,8 +20,7 @@ from synth import SAMPLE_NS
 from perfprobe import wire
 from perftop.model.numbers import METRICS
 from perftop.model.sample_reader import SampleReader
-from perftop.session.history import HISTORY_NUMBERS, History, Times, fill_covered_bins
-from perftop.session.interval import Interval
+from perftop.session.history import History, fill_covered_bins
 from perftop.session.session import Session
 
 NAN = math.nan
@@ -106,12 +105,6 @@ def test_a_sample_with_an_unknown_part_has_no_ratio() -> None:
     result = history.metric("busy_hz", [0], bins(0, 4))[:, 0]
     np.testing.assert_allclose(result, [4e9, NAN, NAN, 4e9])
     assert history.metric("busy_hz", [0], bins(0, 4, 4))[0, 0] == pytest.approx(4e9)
-
-
-def test_suspect_samples_are_left_out() -> None:
-    history = shares([0.5], [3.0], [0.5])
-    np.testing.assert_allclose(history.metric("util", [0], bins(0, 3))[:, 0], [0.5, NAN, 0.5])
-    np.testing.assert_allclose(history.metric("util", [0], bins(0, 3, 3))[:, 0], [0.5])
 
 
 def test_an_empty_history_has_no_values() -> None:
@@ -199,15 +192,6 @@ def test_states_of_a_bin_are_weighted_by_the_spans_of_samples() -> None:
     np.testing.assert_allclose(whole, [2 / 3, 1 / 3, 0, 0], atol=1e-6)
 
 
-def test_a_ceiling_is_weighted_by_time() -> None:
-    machine, messages = Machine(cores=1), []
-    for seq, hz in enumerate([3e9, 3e9, 4e9, 4e9, 4e9, 4e9]):
-        machine.ceiling_hz = hz
-        messages.append(machine.frame(seq))
-    history = recorded_history(machine.hello, [messages[0], messages[1], messages[5]])
-    assert history.cores([[0, 1]], bins(0, 5, 5))[:, :, -1].tolist() == [[pytest.approx(3.8e9)]]
-
-
 @pytest.mark.parametrize("gone", [0, 1])
 def test_a_core_that_was_single_is_found_by_any_of_its_cpus(gone: int) -> None:
     machine = Machine(cores=1, loads={0: CpuLoad(0.5), 1: CpuLoad(0.5)})
@@ -222,20 +206,6 @@ def test_states_are_unknown_without_a_counter() -> None:
     machine = Machine(cores=2, split=False, loads={0: CpuLoad(0.75), 2: CpuLoad(0.5)})
     history = recorded_history(machine.hello, [machine.frame(seq) for seq in range(5)])
     assert np.isnan(history.states([[1, 3], [0, 2]], bins(0, 4))).all()
-
-
-def test_cores_of_four_threads_have_one_state() -> None:
-    counters = [synth.REF, synth.counter("any_thread", "1")]
-    hello = synth.hello(counters, cores=1, threads=4)
-    messages = [
-        synth.frame(
-            hello, seq,
-            {"ref": [seq * TICKS // 4] * 4, "any_thread": [seq * TICKS // 2] * 4},
-        )
-        for seq in range(3)
-    ]  # fmt: skip
-    result = recorded_history(hello, messages).states([[0, 1, 2, 3]], bins(0, 2))
-    np.testing.assert_allclose(result[:, 0], [[0.5, NAN, NAN, NAN]] * 2)
 
 
 # --- frames
@@ -324,36 +294,6 @@ def test_notes_alone_cannot_exceed_the_limit() -> None:
     notes = list(history.frames(0, 1 << 62))
     assert notes[-1].time_ns == 4999
     assert 500 < len(notes) < 1500
-
-
-def with_bins(
-    cpus: int, samples: int, scenario: str, bins: int
-) -> tuple[History, Times, list[Interval]]:
-    """A history, the edges of its last bins of 2 s, and the intervals that end there."""
-    hello, messages = sim_streams.messages(f"sim:{scenario},cpus={cpus},seed=2", samples)
-    session = session_of(Session(hello, History(hello)), messages)
-    end_ns, span_ns = session.now_ns, 20 * SAMPLE_NS
-    ends = np.arange(end_ns - bins * span_ns, end_ns + 1, span_ns, dtype=np.int64)
-    results = [session.interval_at(at_ns, span_ns) for at_ns in ends[1:].tolist()]
-    return session.past, ends, [interval for interval in results if interval is not None]
-
-
-def test_numbers_of_the_machine_are_in_the_history() -> None:
-    history, ends, report = with_bins(2, 200, "guest", 6)
-    for name, result in zip(HISTORY_NUMBERS, history.machine(HISTORY_NUMBERS, ends).T, strict=True):
-        assert result.tolist() == pytest.approx([t.machine[name] for t in report], rel=1e-3), name
-        assert result.max() > 0 or name == "pressure_memory"
-    assert np.isnan(history.machine(["temperature_c"], ends)).all()
-
-
-def test_traffic_of_packages_is_in_the_history() -> None:
-    history, ends, report = with_bins(4, 120, "memory", 4)
-    for key, name in (("memory_read_bytes", "memory_read_bytes_per_s"), ("energy_j", "power_w")):
-        result = history.shared_counter(key, ends)
-        assert result[:, 0].tolist() == pytest.approx(
-            [float(t.packages[name][0]) for t in report], rel=1e-3
-        )
-    assert history.shared_counter("l3_memory_bytes", ends).shape == (4, 0)
 
 
 def test_memory_channels_are_added() -> None:

@@ -22,7 +22,6 @@ from perftop import cli
 from perftop.model.kinds import Episode
 from perftop.output import stat_lines
 from perftop.session.episodes import (
-    MAX_ENDED,
     MAX_WARNING,
     EpisodeLog,
     RecordingEpisodes,
@@ -31,35 +30,6 @@ from perftop.session.episodes import (
 from perftop.session.history import History
 from perftop.session.session import Session
 from perftop.verbs.measuring import Stat
-
-
-def test_several_readers_get_all_episodes() -> None:
-    session = Session(synth.hello([synth.REF], cores=2, threads=1))
-    read_often: list[Episode] = []
-    cursor = 0
-    for seq in range(12):
-        data = {"cpu": seq % 2, "online": seq % 4 > 1}
-        session.apply(wire.Note("hotplug", seq, data=data))
-        news, cursor = session.log.ended_since(cursor)
-        read_often += news
-        if seq == 6:
-            read_once, slow_cursor = session.log.ended_since(0)
-    assert session.log.ended_since(cursor) == ([], cursor)
-    news, slow_cursor = session.log.ended_since(slow_cursor)
-    assert [*read_once, *news] == read_often == session.ended
-    assert len(read_often) == 12
-    assert session.running == []
-
-
-def test_a_late_reader_gets_the_newest_episodes() -> None:
-    session = Session(synth.hello([synth.REF], threads=1))
-    for ns in range(3 * MAX_ENDED):
-        session.apply(wire.Note("hotplug", ns, data={"cpu": 0, "online": ns % 2 == 1}))
-    news, cursor = session.log.ended_since(MAX_ENDED // 2)
-    assert news == session.ended
-    assert len(news) == MAX_ENDED
-    assert cursor == 3 * MAX_ENDED
-    assert session.log.ended_since(cursor - 1)[0] == news[-1:]
 
 
 @pytest.mark.parametrize("source", ["live", "pass over a recording", "marks"])

@@ -25,19 +25,6 @@ STAT = [
 ]
 
 
-def test_the_first_frame_and_the_one_before_a_restart_begin_a_span() -> None:
-    """All others end a sample; the last one before a restart also begins the next."""
-    greeting = synth.hello([synth.REF], threads=1)
-    session = Session(greeting)
-    session.reset_sums()
-    assert session.frames == 0
-    for seq in range(50, 53):
-        session.apply(frame(greeting, seq, {"ref": [seq]}))
-        assert session.span_ns == (seq - 50) * synth.SAMPLE_NS
-    session.reset_sums()
-    assert session.frames == 1
-
-
 def test_metrics_are_computed_from_counters() -> None:
     """Two of five deciseconds busy, at 3 GHz with a TSC of 2 GHz; half an instruction a cycle."""
     extra = [counter("kernel_cycles"), counter("kernel_instructions", "instructions"), IDLE]
@@ -104,46 +91,6 @@ def test_each_cpu_uses_the_first_variant_whose_counters_it_has() -> None:
     assert [part.split(" (")[0] for part in origin.split(" | ")] == [
         "ref / tsc", "1 - cpuidle - steal", "1 - /proc/stat idle - steal",
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize("keys", [
-    ("ref", "stat_steal_s"), ("idle_s", "poll_s", "stat_steal_s"), ("idle_s", "stat_steal_s"),
-    ("stat_idle_s", "stat_iowait_s", "stat_steal_s"),
-])  # fmt: skip
-def test_all_variants_of_busy_time_agree(keys: tuple[str, ...]) -> None:
-    """The CPU is busy for 0.3 of the time, and the hypervisor takes 0.2 of it."""
-    ends: dict[str, list[int | None]] = {
-        "ref": [TICKS * 3 // 10], "idle_s": [40_000 if "poll_s" in keys else 50_000],
-        "poll_s": [10_000], "stat_idle_s": [4], "stat_iowait_s": [1], "stat_steal_s": [2],
-    }  # fmt: skip
-    counters = [c for c in (synth.REF, IDLE, POLL) if c.key in keys]
-    greeting = synth.hello(counters, threads=1, stat=[c for c in STAT if c.key in keys])
-    start: synth.Values = {key: [0] for key in keys}
-    values = play(greeting, start, {key: ends[key] for key in keys}).take_interval().values
-    assert values["util"] == pytest.approx([0.3])
-
-
-def test_values_of_groups_are_ratios_of_sums() -> None:
-    """The clock of a machine is cycles over running time, not a mean of two clocks."""
-    greeting = synth.hello([synth.REF, synth.CYCLES], cores=2, threads=1)
-    zero = {"ref": [0, 0], "cycles": [0, 0]}
-    busy = {"ref": [TICKS, TICKS // 9], "cycles": [TICKS, 2 * (TICKS // 9)]}
-    values = play(greeting, zero, busy).take_interval().values
-    assert values["busy_hz"].tolist() == pytest.approx([2e9, 4e9])
-    assert values.mean("busy_hz", slice(None)) == pytest.approx(2.2e9)
-    assert values.mean("busy_hz", [1]) == pytest.approx(4e9)
-
-
-def test_cpus_with_different_counters_have_equal_weight() -> None:
-    """Half of the CPUs have reference cycles, the others times of the kernel: both in seconds."""
-    ref = counter("ref", cpus=[0])
-    greeting = synth.hello([ref], cores=2, threads=1, stat=STAT)
-    stat: dict[str, list[int | None]] = {f"stat_{f}_s": [0, 0] for f in ("iowait", "steal", "user")}
-    a: synth.Values = {"ref": [0, None], "stat_idle_s": [0, 0], **stat}
-    b: synth.Values = {"ref": [TICKS, None], "stat_idle_s": [0, 10], **stat}
-    values = play(greeting, a, b).take_interval().values
-    assert values["util"].tolist() == pytest.approx([1.0, 0.0])
-    assert values.mean("util", slice(None)) == pytest.approx(0.5)
 
 
 def test_a_stream_may_begin_without_cpus() -> None:
@@ -260,17 +207,6 @@ def test_a_cpu_goes_offline_and_online() -> None:
     assert session.suspect_samples == 0
 
 
-def test_a_core_whose_sibling_goes_offline_is_single() -> None:
-    greeting = synth.hello([synth.REF], multipliers=[])
-    session = play(greeting, {"ref": [0, 0]})
-    session.apply(wire.Note("hotplug", 1, data={"cpu": 1, "online": False}))
-    off = [wire.ROW_SAMPLED, wire.ROW_OFFLINE]
-    session.apply(frame(greeting, 1, {"ref": [TICKS // 4, 0]}, flags=off))
-    split = session.take_interval().split
-    assert split.method == ["single"]
-    assert split.states[0].tolist() == [0.75, 0.25, 0, 0]
-
-
 @pytest.mark.parametrize("data", [
     {}, {"cpu": "x"}, {"cpu": 99, "online": True}, {"cpu": 0, "online": True, "row": [1]},
     {"cpu": 0, "online": True, "row": {"core": 2.5, "siblings": {}, "zap": 1}},
@@ -301,18 +237,6 @@ def test_only_selected_cpus_are_shown() -> None:
     assert [c["cpus"] for c in line["cores"]] == [[1, 3]]
     summary = run_summary.summary_line(session, {}, 0.1)
     assert summary["machine"]["util"]["mean"] == 0.5
-
-
-def test_core_types_have_separate_ceilings() -> None:
-    greeting = synth.hello([synth.REF], cores=3, threads=1)
-    gauges = [
-        wire.Counter(key, key, "Hz", "made", kind="gauge", cpus=cpus)
-        for key, cpus in (("ceiling_hz", [0]), ("e_ceiling_hz", [1]))
-    ]
-    greeting.blocks.append(wire.Block("package", "package", gauges))
-    hz: synth.Values = {"ref": [0] * 3, "ceiling_hz": [5_000_000_000], "e_ceiling_hz": [4 * 10**9]}
-    result = play(greeting, hz, hz).take_interval().ceiling_hz
-    assert result.tolist() == pytest.approx([5e9, 4e9, math.nan], nan_ok=True)
 
 
 def test_details_of_processes_are_limited() -> None:

@@ -14,7 +14,7 @@ import sessions
 import sim_streams
 import synth
 from fakes import CpuLoad, Machine, observe, with_suspect_counter
-from increments import BASE, ORIGIN, cpufreq, in_ghz, turbo_table
+from increments import BASE, ORIGIN, cpufreq, turbo_table
 from sessions import session_of
 
 from perfprobe import wire
@@ -29,7 +29,6 @@ from perftop.session.values import (
     CpuColumns,
     cpu_values,
     lasting_reasons,
-    machine_value,
     mean_ceiling,
     suspect_rows,
 )
@@ -88,16 +87,6 @@ def test_metrics_of_cores_and_packages_are_values_of_their_cpus(
     assert set(package.tolist()) == {0, 1}
     for key, values in expected.items():
         np.testing.assert_array_equal(cpu_values(session, interval, key), values, key)
-
-
-def test_metrics_of_the_machine_are_its_own_or_those_of_its_cpus(
-    busy_machine: tuple[Session, Interval],
-) -> None:
-    session, interval = busy_machine
-    assert machine_value(session, interval, "power_w") == interval.machine["power_w"] > 0
-    assert machine_value(session, interval, "ipc") == interval.values.mean("ipc", slice(None)) > 0
-    assert machine_value(session, interval, "both") == pytest.approx(interval.split.mean("both"))
-    assert np.isnan(machine_value(session, interval, "package_power_w"))
 
 
 def test_numbers_of_an_l3_are_those_of_its_cpus_in_all_outputs() -> None:
@@ -211,38 +200,6 @@ def play(hello: wire.Hello, *, hz: float, active: int, off: int = 0, samples: in
 
 
 STEPS = [(1, 37), (2, 35), (4, 30)]
-
-
-@pytest.mark.parametrize(("active", "ratio"), [(1, 37), (2, 35), (3, 30), (4, 30)])
-def test_only_a_clock_below_the_table_is_a_drop(active: int, ratio: int) -> None:
-    calm = play(stream([turbo_table(STEPS)]), hz=ratio * 1e8, active=active)
-    assert calm.detector.running == calm.ended == []
-    assert in_ghz(calm.take_interval().ceiling_hz) == [ratio / 10] * CORES
-    slow = play(stream([turbo_table(STEPS)]), hz=ratio * 1e8 - 0.4e9, active=active)
-    (episode,) = slow.detector.running
-    assert (episode.kind, episode.cpus) == ("turbo-drop", list(range(active)))
-    assert episode.depth == pytest.approx(0.4e9, rel=0.01)
-    assert episode.evidence["active_cores"] == active
-
-
-def test_a_changed_number_of_active_cores_is_not_a_drop() -> None:
-    hello = stream([turbo_table(STEPS)])
-    session, ticks, run, cycles, slept = Session(hello), 0, [0] * CORES, [0] * CORES, [0] * CORES
-    for seq in range(30):
-        active, ratio = ((1, 37), (4, 30), (2, 35))[seq // 10]
-        values: dict[str, list[int | None]] = {
-            "ref": [*run], "cycles": [*cycles], "core_c6": [*slept], "turbo_off": [0],
-        }  # fmt: skip
-        session.apply(synth.frame(hello, seq, values, stamps=[ticks] * CORES))
-        step = int(synth.TSC_HZ / 10)
-        ticks += step
-        for core in range(CORES):
-            if core < active:
-                run[core] += step
-                cycles[core] += int(step * ratio * 1e8 / synth.TSC_HZ)
-            else:
-                slept[core] += step
-    assert session.detector.running == session.ended == []
 
 
 def test_disabled_turbo_has_the_cause_policy() -> None:

@@ -85,17 +85,6 @@ def test_machines_are_sorted_by_each_number(order: str, expected: str) -> None:
     assert names(fleet_of_three(), order=order, reverse=True) == ["d", *known[::-1], *unknown]
 
 
-def test_power_is_the_sum_of_the_machines_that_answer() -> None:
-    totals = fleet_of_three().totals()
-    assert (totals["power_w"], totals["busy"]) == (150.0, 0.75)
-    assert isnan(totals["power_limit_w"])
-
-
-def test_the_order_is_that_of_the_displayed_values() -> None:
-    fleet = Fleet([machine("a", 0.2511), machine("b", 0.2536)])
-    assert names(fleet) == ["b", "a"]
-
-
 def test_a_shared_cause_is_listed_once() -> None:
     limited = [machine(f"n{i}", 0.2, "power-pl1", NOW - i) for i in range(31)]
     unknown = machine("u", nan, "power-pl1")
@@ -106,11 +95,6 @@ def test_a_shared_cause_is_listed_once() -> None:
     assert (shared.depth, shared.min_depth) == (7e8, 5e8)
     assert alone.machines == ("m",)
     assert shared.lost == pytest.approx(31 * 0.2)
-
-
-def test_two_machines_with_one_cause_are_listed_separately() -> None:
-    fleet = Fleet([machine("a", 0.2, "power-pl1"), machine("b", 0.2, "power-pl1")])
-    assert [each.machines for each in fleet.running()] == [("a",), ("b",)]
 
 
 def test_episodes_of_two_detectors_with_one_cause_are_joined() -> None:
@@ -263,22 +247,6 @@ def test_metrics_equal_those_of_the_cpus() -> None:
     assert result["below"] == pytest.approx(1.0)
     assert result["both"] + result["lp0"] + result["lp1"] + result["neither"] == pytest.approx(1.0)
     assert (row.cpu_count, row.core_count, row.is_answering) == (8, 4, True)
-
-
-def test_half_of_the_work_below_its_ceiling_is_reported_as_half() -> None:
-    does = {cpu: CpuLoad(hz=2.4e9 if cpu in {0, 1, 4, 5} else 3.2e9) for cpu in range(8)}
-    machine = Machine(loads=does)
-    slow = {cpu for core in machine.hello.cores[:2] for cpu in core}
-    for cpu in range(8):
-        does[cpu].hz = 2.4e9 if cpu in slow else 3.2e9
-    assert row_after_samples(machine).numbers["below"] == pytest.approx(0.5)
-
-
-def test_metrics_that_a_guest_lacks_have_a_reason() -> None:
-    row = row_after_samples(guest())
-    assert isnan(row.numbers["clock_hz"])
-    assert isnan(row.numbers["both"])
-    assert "hypervisor" in row.clock_missing_text
 
 
 def test_episodes_have_arrival_times() -> None:

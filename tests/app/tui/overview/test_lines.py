@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fakes import CpuLoad, Machine, guest, observe, task_records, with_suspect_counter
 from nightly import cases_by_day
-from played_apps import Run, running_app
+from played_apps import running_app
 from textual import events
 
 from perfprobe.wire import Cpu
@@ -132,13 +132,6 @@ def test_in_another_order_only_the_packages_are_above_the_rows() -> None:
     arrangement = arrange_lines(cores, 40, "needed", 0, [5, 3], bare=False)
     assert [line.kind for line in arrangement.fixed_above] == ["folded"] * 3
     assert [line.row for line in arrangement.lines] == [5, 3]
-
-
-def packages(run: Run) -> dict[str, int]:
-    """Positions of the packages' lines in the grid, by name."""
-    grid = run.grid
-    lines = enumerate(grid.render_line(y).text for y in range(grid.size.height))
-    return {line[3:12]: y for y, line in lines if line[3:].startswith("package")}
 
 
 def test_folding_can_be_never_or_always() -> None:

@@ -69,11 +69,10 @@ STEAL = Episode("steal", [0], 2 * S, None, 0.138, "hypervisor", {"usually_share"
 ENDED_STEAL = Episode("steal", [1], S, 28 * S // 10, 0.063, "hypervisor")
 
 
-def session(*running: Episode, ended: tuple[Episode, ...] = (), samples: int = 40
-            ) -> tuple[Session, Interval]:  # fmt: skip
-    """Returns the session of a guest after 4 s by default, and its last interval."""
+def session(*running: Episode, ended: tuple[Episode, ...] = ()) -> tuple[Session, Interval]:
+    """Returns the session of a guest after 4 s, and its last interval."""
     machine = guest({0: CpuLoad(0.5), 1: CpuLoad(0.5)})
-    result = observe(machine, samples, records=task_records(["cc1plus", "postgres"]))
+    result = observe(machine, 40, records=task_records(["cc1plus", "postgres"]))
     result[0].detector.running += [dataclasses.replace(e, cpus=list(e.cpus)) for e in running]
     result[0].ended.extend(ended)
     return result

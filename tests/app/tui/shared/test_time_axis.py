@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from synth import hello
 
 from perftop.base.arrays import Floats
-from perftop.draw import strips
 from perftop.model.kinds import Episode
 from perftop.session.history import Times
 from perftop.session.session import Session
@@ -72,10 +71,6 @@ def test_a_tick_is_at_its_time(now_ns: int, window_s: float, room: int) -> None:
 
 
 # --- episodes
-
-
-def text(a: time_axis.Axis, *episodes: Episode) -> str:
-    return strips.text(time_axis.axis_rule(a, episodes))
 
 
 def drop(start_s: float, end_s: float | None = None, kind: str = "turbo-drop") -> Episode:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from fakes import Machine
 from played_apps import Run, running_app
@@ -12,34 +11,12 @@ from synth import SAMPLE_NS
 from waiting import until_true
 
 from perftop.model.kinds import KINDS, Episode
-from perftop.tui.views.episodes import (
-    Episodes,
-)
 
 S = 1_000_000_000
 EPISODES = {key: kind.marker for key, kind in KINDS.items()}
 MOMENTS = 20
 """Intervals before the view opens: 4 s."""
-DROP = Episode(
-    "turbo-drop",
-    [*range(8)],
-    S,
-    2 * S,
-    6.2e8,
-    "power-pl1",
-    {"power_w": 150, "busy_hz": 2.78e9, "ceiling_hz": 3.4e9},
-)
-
-
-def machine_without_episodes(**more: Any) -> Machine:
-    """Returns a machine that has no episodes of its own."""
-    return Machine(ceiling_hz=3.0e9, **more)
-
-
-def view(run: Run) -> Episodes:
-    result = run.monitor.view
-    assert isinstance(result, Episodes)
-    return result
+DROP = Episode("turbo-drop", [*range(8)], S, 2 * S, 6.2e8, "power-pl1", {"power_w": 150})
 
 
 def lines(run: Run) -> list[str]:
@@ -68,11 +45,9 @@ def moment(run: Run) -> int:
 
 
 @asynccontextmanager
-async def at_list(
-    *episodes: Episode, machine: Machine | None = None, size: tuple[int, int] = (120, 30),
-    **more: Any,
-) -> AsyncIterator[Run]:  # fmt: skip
-    async with running_app(machine or machine_without_episodes(), size, **more) as run:
+async def at_list(*episodes: Episode) -> AsyncIterator[Run]:
+    """Opens the list on a machine that has no episodes of its own."""
+    async with running_app(Machine(ceiling_hz=3.0e9), (120, 30)) as run:
         await run.intervals(MOMENTS)
         draw_episodes(run, *episodes)
         await run.pilot.press("5")
@@ -121,7 +96,7 @@ async def test_the_wait_of_the_verdict_is_in_the_list() -> None:
 
 
 async def test_keys_before_the_first_sample_do_nothing() -> None:
-    async with running_app(machine_without_episodes(), (120, 30)) as run:
+    async with running_app(Machine(ceiling_hz=3.0e9), (120, 30)) as run:
         await run.pilot.press("5", "enter", "down", "enter")
         await run.pilot.pause()
         assert run.monitor.view.id == "episodes"

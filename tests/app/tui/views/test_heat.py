@@ -115,12 +115,10 @@ def test_no_two_states_of_a_cell_look_alike(wide: int, ascii_: bool) -> None:
     assert len(made_) == len(LEVELS) ** 2 - nothing_known
 
 
-CLOCK, UTIL, INVOLUNTARY, BOTH = (
-    COLUMNS_BY_KEY[key] for key in ("busy_hz", "util", "involuntary", "both")
-)
-
-
 # --- metrics and their scales
+
+
+CLOCK = COLUMNS_BY_KEY["busy_hz"]
 
 
 @given(st.lists(st.floats(0.8e9, 4.0e9), min_size=1, max_size=8), st.floats(-1e7, 1e7))
