@@ -382,12 +382,24 @@ def measure(requested_cpu: int | None) -> dict[str, Any]:
     result = measure_methods(cpu, leaves)
     counts_after = disturbance.read_counts(cpu)
     chosen_cpus = spread_cpus(allowed)
-    offsets = measure_offsets(chosen_cpus, result.tsc_step or 1.0, result.rate.hz)
+    step, source = result.tsc_step, identity.clocksource()
+    offsets = measure_offsets(chosen_cpus, step or 1.0, result.rate.hz)
+    note = "CLOCK_MONOTONIC_RAW is derived from this TSC: this is the rate that the kernel assumes"
+    uarch = model.uarch_of(identity.read_identity(), leaves)
     return {
         **identity.machine_names(),
         "cpu": cpu,
         "cpu_why": cpu_why,
-        "tsc": _tsc_report(leaves, result),
+        "tsc": {
+            **asdict(result.rate),
+            "note": note if source == "tsc" else None,
+            "hello": asdict(result.stream_rate),
+            "said": [asdict(rate) for rate in model.tsc_rate_candidates(uarch, leaves, None)],
+            "invariant": cpuid.has_feature(leaves, "invariant-tsc"),
+            "clocksource": source,
+            "step_ticks": step,
+            "step_why": None if step is not None else "too few different readings",
+        },
         "trimmed": TRIMMED_SHARE,
         "far": DISTURBED_FACTOR,
         "epsilon": EPSILON,
@@ -400,24 +412,6 @@ def measure(requested_cpu: int | None) -> dict[str, Any]:
             cpu, affinity.siblings(row, rows), counts_before, counts_after
         ),
         "elapsed_s": round(time.monotonic() - start, 3),
-    }
-
-
-def _tsc_report(leaves: Leaves, measurement: Measurement) -> dict[str, Any]:
-    source = identity.clocksource()
-    note = "CLOCK_MONOTONIC_RAW is derived from this TSC: this is the rate that the kernel assumes"
-    by_cpuid = model.tsc_rate_candidates(
-        model.uarch_of(identity.read_identity(), leaves), leaves, None
-    )
-    return {
-        **asdict(measurement.rate),
-        "note": note if source == "tsc" else None,
-        "hello": asdict(measurement.stream_rate),
-        "said": [asdict(rate) for rate in by_cpuid],
-        "invariant": cpuid.has_feature(leaves, "invariant-tsc"),
-        "clocksource": source,
-        "step_ticks": measurement.tsc_step,
-        "step_why": None if measurement.tsc_step is not None else "too few different readings",
     }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ from perfprobe.sources.sim.script import (
     Tables,
     approach_exponentially,
 )
-from perfprobe.wire import Block, Counter, Hello, Identity, Missing
+from perfprobe.wire import Block, Counter, Missing
 
 STAT_NS = 10_000_000  # length in ns of a tick of /proc/stat
 UPTIME_TICKS = 25_000_000
@@ -413,31 +413,18 @@ TICK_NS, SLICE_NS = 4_000_000, 3_000_000
 """Time in ns between timer interrupts, and between task switches, of a busy CPU."""
 _NO_PMU = "no core PMU in this guest (KVM): the hypervisor does not expose one"
 _NO_CLOCK = "no cpufreq driver (usual in a guest): no clock from the system"
-
-
-def guest_columns() -> list[SimCounter]:
-    """Returns the counters of a guest's CPUs: idle time, and busy time with stolen time."""
-    return [
-        sim_counter("busy_s", "not idle", "s", lambda t: t[Row.RUN] + t[Row.STEAL], scale=1e-9),
-        sim_counter("idle_s", "idle states", "s", lambda t: t[Row.IDLE] // 1000, scale=1e-6),
-    ]
-
-
-def guest_hello(hello: Hello) -> Hello:
-    fix = "ask for a vPMU, or use a metal instance"
-    return replace(
-        hello,
-        host=HOST,
-        virtualisation="KVM",
-        identity=Identity("GenuineIntel", 6, 0x8F, 8, "Intel Xeon Processor (sim)", "0x1"),
-        base_hz=None,
-        missing=[
-            *(Missing(key, _NO_PMU, fix) for key in CORE_COUNTER_KEYS),
-            *(Missing(key, _NO_CLOCK) for key in ("cpufreq_hz", "max_hz")),
-        ],
-    )
-
-
+GUEST_MISSING = [
+    *(
+        Missing(key, _NO_PMU, "ask for a vPMU, or use a metal instance")
+        for key in CORE_COUNTER_KEYS
+    ),
+    *(Missing(key, _NO_CLOCK) for key in ("cpufreq_hz", "max_hz")),
+]
+GUEST_COLUMNS = [
+    sim_counter("busy_s", "not idle", "s", lambda t: t[Row.RUN] + t[Row.STEAL], scale=1e-9),
+    sim_counter("idle_s", "idle states", "s", lambda t: t[Row.IDLE] // 1000, scale=1e-6),
+]
+"""The counters of a guest's CPUs: idle time, and busy time with stolen time."""
 GUEST_BLOCK = Block(
     "machine", "machine", [OWN_TIME, *PRESSURE_COUNTERS, *LOAD_COUNTERS, *TOTAL_COUNTERS]
 )

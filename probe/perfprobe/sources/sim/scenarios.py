@@ -8,7 +8,7 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from perfprobe.sources.sim.machine import SimMachine
+from perfprobe.sources.sim.machine import SCENARIOS, SimMachine
 from perfprobe.sources.sim.schedule import SMI_NS
 from perfprobe.sources.sim.script import (
     CELL_NS,
@@ -340,7 +340,5 @@ _SCENARIOS = (
     idle, steady, jitter, smt_mix, turbo_drop, license_, throttle, neighbour, memory, warmup, halts,
     hotplug, hybrid, guest, demo,
 )  # fmt: skip
-_SCRIPTS: dict[str, Callable[[Script], None]] = {
-    script.__name__.strip("_").replace("_", "-"): script for script in _SCENARIOS
-}
+_SCRIPTS: dict[str, Callable[[Script], None]] = dict(zip(SCENARIOS, _SCENARIOS, strict=True))
 """Functions that write the script, by name of the scenario."""

@@ -199,34 +199,44 @@ class Schedule:
         steal_end = np.minimum(CELL_NS, stop + slot["steal"] * PER_MILLE_NS * online)
         rests = (steal_end < CELL_NS) & (steal_end == stop)
         poll = stop - np.minimum(length, np.where(rests, POLL_NS, 0))
-        core = self._per_core(number, stage)
-        mhz = np.tile(core.pop("mhz"), (1, self.machine.smt))
+        # The clock and the halts of each core, and the SMI that stops all cores.
+        tables = self.tables
+        bits = random_bits(self._seed, 2, number, self._cores)
+        smi_period = tables.smi_every[stage]
+        smi = ((smi_period > 0) & (number % np.maximum(smi_period, 1) == 0))[:, None]
+        period = np.where(smi, CELL_NS, tables.halt_period_ns[stage])
+        halt = np.where(smi, SMI_NS, tables.halt_ns[stage])
+        phase = ((bits >> 16) & 0xFFFF) * (period - halt) >> 16
+        wobble = (bits & 0xFFFF) * (tables.wobble_mhz[stage] + 1) >> 16
+        mhz = np.tile(tables.mhz[stage] - wobble, (1, self.machine.smt))
         mips = mhz * slot["ipc"] // 1000
-        per_slot = {
-            "work_start": start,
-            "work_end": stop,
-            "steal_end": steal_end,
-            "poll_start": poll,
-            "online": online,
-            "mhz": mhz,
-            "instructions_per_us": mips,
-            "kernel_cycles_per_us": mhz * slot["kernel"] // 1000,
-            # The kernel's IPC is 0.6 times the mean.
-            "kernel_instructions_per_us": mips * slot["kernel"] // 1667,
-            "kernel_permille": slot["kernel"],
-            "iowait_permille": slot["iowait"],
-            "simd_level": slot["license"],
-            "traffic_mbps": slot["traffic"],
-            "miss_rate": mips * slot["misses"],
-        }
-        shape = (count, *self._shape)
-        cube = {
-            name: np.broadcast_to(a.reshape(-1, *self._shape), shape)
-            for name, a in per_slot.items()
-        }
-        core_shape = (count, 1, self.machine.cores)
+
+        def by_cpu(values: Ints) -> Ints:
+            return np.broadcast_to(values.reshape(-1, *self._shape), (count, *self._shape))
+
+        def by_core(values: Ints) -> Ints:
+            return np.broadcast_to(values[:, None, :], (count, 1, self.machine.cores))
+
         return ScheduleCells(
-            **cube, **{n: np.broadcast_to(a[:, None, :], core_shape) for n, a in core.items()}
+            work_start=by_cpu(start),
+            work_end=by_cpu(stop),
+            steal_end=by_cpu(steal_end),
+            poll_start=by_cpu(poll),
+            online=by_cpu(online),
+            mhz=by_cpu(mhz),
+            instructions_per_us=by_cpu(mips),
+            kernel_cycles_per_us=by_cpu(mhz * slot["kernel"] // 1000),
+            # The kernel's IPC is 0.6 times the mean.
+            kernel_instructions_per_us=by_cpu(mips * slot["kernel"] // 1667),
+            kernel_permille=by_cpu(slot["kernel"]),
+            iowait_permille=by_cpu(slot["iowait"]),
+            simd_level=by_cpu(slot["license"]),
+            traffic_mbps=by_cpu(slot["traffic"]),
+            miss_rate=by_cpu(mips * slot["misses"]),
+            halt_period=by_core(period),
+            halt_phase=by_core(np.where(smi, SMI_AT_NS, phase)),
+            halt=by_core(halt),
+            smi_end=by_core(np.where(smi, SMI_AT_NS + SMI_NS, CELL_NS + 1) + 0 * halt),
         )
 
     def _work(self, number: Ints, slot: dict[str, Ints], online: Ints) -> tuple[Ints, Ints]:
@@ -243,24 +253,6 @@ class Schedule:
             (bits & 0xFFFF) * slot["wander"] * PER_MILLE_NS >> 16
         )
         return np.minimum(start, CELL_NS - length), length
-
-    def _per_core(self, number: Ints, stage: Ints) -> dict[str, Ints]:
-        """Returns each core's clock and halts in each cell, and the SMI that stops all cores."""
-        tables = self.tables
-        bits = random_bits(self._seed, 2, number, self._cores)
-        wobble = (bits & 0xFFFF) * (tables.wobble_mhz[stage] + 1) >> 16
-        smi_period = tables.smi_every[stage]
-        smi = ((smi_period > 0) & (number % np.maximum(smi_period, 1) == 0))[:, None]
-        period = np.where(smi, CELL_NS, tables.halt_period_ns[stage])
-        halt = np.where(smi, SMI_NS, tables.halt_ns[stage])
-        phase = ((bits >> 16) & 0xFFFF) * (period - halt) >> 16
-        return {
-            "mhz": tables.mhz[stage] - wobble,
-            "halt_period": period,
-            "halt_phase": np.where(smi, SMI_AT_NS, phase),
-            "halt": halt,
-            "smi_end": np.where(smi, SMI_AT_NS + SMI_NS, CELL_NS + 1) + 0 * halt,
-        }
 
 
 class ScheduleCursor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,9 +53,11 @@ START_RAW_NS = 86_400_000_000_000
 
 def make_hello(
     spec: Spec, machine: SimMachine, wall_ns: int, raw_ns: int, sample_ns: int, blocks: list[Block],
-    selected: list[int] | None,
+    missing: list[Missing], cpus: str | None, watch: str | None,
 ) -> Hello:  # fmt: skip
-    smt, multipliers, missing = ["single"], list[Multiplier](), list[Missing]()
+    """`missing`: chosen events that cannot be counted. `cpus` names the selected CPUs (None: all),
+    `watch` is the watched job."""
+    smt, multipliers = ["single"], list[Multiplier]()
     if key := machine.smt_key:
         smt = ["one-thread", "bounds"] if machine.smt == 2 else ["any-thread"]
         kind = "P" if machine.is_hybrid else None
@@ -65,29 +67,35 @@ def make_hello(
         ]
         if machine.is_hybrid:
             small = list(range(machine.p_cores, machine.cores))
-            missing = [Missing(key, "E cores have one thread", None, small)]
-    hello = Hello(
+            missing = [Missing(key, "E cores have one thread", None, small), *missing]
+    identity = Identity("GenuineIntel", 6, 0x55, 4, "perftop sim · Xeon-like", "0x1")
+    if machine.guest:
+        identity = Identity("GenuineIntel", 6, 0x8F, 8, "Intel Xeon Processor (sim)", "0x1")
+        missing = [*counters.GUEST_MISSING, *missing]
+    topology = [machine.row(cpu) for cpu in range(machine.cpus)]
+    return Hello(
         perftop=perfprobe.__version__,
         source=f"sim:{spec.scenario}",
-        host="sim",
+        host=counters.HOST if machine.guest else "sim",
         kernel="simulated",
         wall_ns=wall_ns,
         raw_ns=raw_ns,
         sample_ns=sample_ns,
-        topology=[machine.row(cpu) for cpu in range(machine.cpus)],
+        topology=topology,
         cores=[machine.threads(core) for core in range(machine.cores)],
         packages=[machine.package_cpus(package) for package in range(machine.packages)],
         blocks=blocks,
-        identity=Identity("GenuineIntel", 6, 0x55, 4, "perftop sim · Xeon-like", "0x1"),
+        identity=identity,
+        virtualisation="KVM" if machine.guest else None,
         tsc=hw.tsc(raw_ns),
         tsc_hz=Rate(float(hw.TSC_HZ), "sim", 0.0),
-        base_hz=Rate(hw.BASE_MHZ["P"] * 1e6, "sim", 0.0),
+        base_hz=None if machine.guest else Rate(hw.BASE_MHZ["P"] * 1e6, "sim", 0.0),
         multipliers=multipliers,
         smt_methods=smt,
-        selected=selected,
+        selected=None if cpus is None else cpu_sets.select(cpus, topology),
         missing=missing,
+        watch=watch,
     )
-    return counters.guest_hello(hello) if machine.guest else hello
 
 
 # --- source ---------------------------------------------------------------------------------------
@@ -132,7 +140,7 @@ class SimSource:
         )
         probe_time = Counter("probe_cpu_s", "probe's own time", "s", "own clock", scale=1e-9)
         if machine.guest:
-            columns, shared_blocks = counters.guest_columns(), [counters.GUEST_BLOCK]
+            columns, shared_blocks = counters.GUEST_COLUMNS, [counters.GUEST_BLOCK]
         else:
             columns = cpu_columns(machine, spec.scenario == "license")
             columns += slot_columns() if spec.slots and machine.smt == 2 else []
@@ -151,17 +159,17 @@ class SimSource:
         event_blocks = [] if chosen is None else chosen.blocks
         blocks = [block("cpu", columns), *event_blocks, block("stat", stat), *shared_blocks]
         self._watched = None if watch is None else SimWatchedJob(self._schedule, watch)
-        topology = [machine.row(cpu) for cpu in range(machine.cpus)]
-        selected = None if cpus is None else cpu_sets.select(cpus, topology)
-        hello = make_hello(spec, machine, wall_ns, self._raw_ns, sample_ns, blocks, selected)
-        missing_events = [] if chosen is None else chosen.missing
-        self.hello = replace(hello, watch=watch, missing=[*hello.missing, *missing_events])
+        missing = [] if chosen is None else chosen.missing
+        self.hello = make_hello(
+            spec, machine, wall_ns, self._raw_ns, sample_ns, blocks, missing, cpus, watch
+        )
+        selected = self.hello.selected
         self._selected_cpus = np.full(machine.cpus, selected is None)
         for core in {cpu % machine.cores for cpu in selected or ()}:
             self._selected_cpus[machine.threads(core)] = True
         self._tasks = SimTasks(spec.seed, machine.cpus)
         self._number = 0
-        self._batches = BatchSchedule(sample_ns, frame_bytes(hello))
+        self._batches = BatchSchedule(sample_ns, frame_bytes(self.hello))
         self._base = np.zeros((len(Row), machine.cpus), np.int64)
         """The integrals of each CPU when it last came online; its counters count from there."""
         self._last: Ints | None = None
