@@ -56,23 +56,14 @@ def find_uarch(
     return _fitted_uarch(_unknown_uarch(vendor, family, model, leaves), leaves, core_type)
 
 
-def uarch_of(cpu_identity: Identity, leaves: Leaves, core_type: str | None = None) -> Uarch:
-    return find_uarch(
-        cpu_identity.vendor,
-        cpu_identity.family,
-        cpu_identity.model,
-        cpu_identity.stepping,
-        leaves,
-        core_type,
-    )
-
-
-def with_preferred_method(uarch: Uarch, method: str | None) -> Uarch:
-    """Returns the microarchitecture with the requested SMT method as its only one; unchanged if the
-    CPU does not have that method."""
-    if method is None or method not in uarch.smt_methods:
-        return uarch
-    return replace(uarch, smt_methods=(method,))
+def uarch_of(
+    identity: Identity, leaves: Leaves, core_type: str | None = None, method: str | None = None
+) -> Uarch:
+    """Returns the microarchitecture of a CPU. An SMT method that the user asked for (`method`) is
+    its only one, if the CPU has that method."""
+    numbers = identity.family, identity.model, identity.stepping
+    uarch = find_uarch(identity.vendor, *numbers, leaves, core_type)
+    return replace(uarch, smt_methods=(method,)) if method in uarch.smt_methods else uarch
 
 
 def _unknown_uarch(vendor: str, family: int | None, model: int | None, leaves: Leaves) -> Uarch:

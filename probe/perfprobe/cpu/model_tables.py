@@ -349,14 +349,7 @@ _GOLDMONT_PLUS = replace(
 )
 # Source: turbostat's tables. No recording of an Elkhart Lake or Jasper Lake machine is available.
 _TREMONT = replace(
-    _INTEL,
-    threads_per_core=1,
-    smt_methods=SINGLE_METHOD,
-    events=UNKNOWN_TICK_EVENTS,
-    turbo=TURBO,
-    residencies=(C1, C6, C7, *DEEP_PACKAGE_RESIDENCIES),
-    rapl=RAPL,
-    bclk_hz=100e6,
+    _GOLDMONT_PLUS, residencies=(C1, C6, C7, *DEEP_PACKAGE_RESIDENCIES), crystals_hz=()
 )
 # Source: turbostat. Diamond Rapids has the clocks, events and threads that CPUID reports, and no
 # MSRs for RAPL or limit reasons, which are in TPMI.

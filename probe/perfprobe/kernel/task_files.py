@@ -93,24 +93,22 @@ class NewTaskCheck:
     def __init__(self, proc: str) -> None:
         self._newest_id = 0
         """The ID of the newest task; 0 if unknown."""
-        self._fd = -1
+        self._loadavg = files.OpenFile(f"{proc}/loadavg")
+        # In a container, a file of another program (LXCFS) may be mounted on /proc/loadavg.
+        self._is_kernels = False
         with suppress(OSError):
-            self._fd = files.open_file(f"{proc}/loadavg")
-            # In a container, a file of another program (LXCFS) may be mounted on /proc/loadavg.
-            if os.fstat(self._fd).st_dev != Path(proc).stat().st_dev:
-                self.close()
+            self._is_kernels = Path(proc, "loadavg").stat().st_dev == Path(proc).stat().st_dev
 
     def has_new_tasks(self) -> bool:
         """Returns whether a task may have been created since the last call."""
         last_id, self._newest_id = self._newest_id, 0
-        with suppress(OSError, ValueError, IndexError):
-            self._newest_id = int(os.pread(self._fd, MAX_STAT_BYTES, 0).split()[-1])
+        with suppress(ValueError, IndexError):
+            if self._is_kernels:
+                self._newest_id = int(self._loadavg.read(MAX_STAT_BYTES).split()[-1])
         return self._newest_id == 0 or self._newest_id != last_id
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._loadavg.close()
 
 
 # --- running and waiting --------------------------------------------------------------------------

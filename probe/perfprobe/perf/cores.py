@@ -82,8 +82,8 @@ class EventPlanner:
         for row in rows:
             if row.online and row.type not in self._types:
                 leaves = leaves_of(row.cpu)
-                uarch = model.uarch_of(cpu_identity, leaves, row.type)
-                self._types[row.type] = (model.with_preferred_method(uarch, method), leaves)
+                uarch = model.uarch_of(cpu_identity, leaves, row.type, method)
+                self._types[row.type] = uarch, leaves
         self._msr = perf_pmus.find_pmu(root, "msr")
 
     def core_events(self, row: Cpu) -> list[Event]:

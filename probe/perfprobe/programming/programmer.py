@@ -65,29 +65,24 @@ class Programmer:
         directory = journal.prepare_directory()
         with journal.locked_directory(directory):
             self._restore_leftovers(Journal(directory, self._boot_id, self._root))
-            self._plan_changes(online)
+            for cpu in online:
+                plan = self._plans[cpu]
+                try:
+                    device = self._devices[cpu] = Registers(self._root, cpu, writable=True)
+                    values = counter_plan.control_values(device, plan)
+                    evidence = counter_plan.counters_in_use(plan, values)
+                    if evidence is not None:
+                        raise _in_use(cpu, evidence + counter_plan.register_evidence(device))
+                except MsrError as error:
+                    self.close_cpu(cpu)
+                    self.refused_cpus[cpu] = error
+                else:
+                    self._changes[cpu] = counter_plan.planned_changes(plan, values)
+            if self.refused_cpus and not self._devices:
+                raise next(iter(self.refused_cpus.values()))
             self._save()
             for cpu, device in self._devices.items():
                 counter_plan.program(device, self._changes[cpu])
-
-    def _plan_changes(self, online: Iterable[int]) -> None:
-        """Opens the CPUs' MSRs, checks whether other programs count, and plans changes."""
-        for cpu in online:
-            plan = self._plans[cpu]
-            try:
-                device = Registers(self._root, cpu, writable=True)
-                self._devices[cpu] = device
-                values = counter_plan.control_values(device, plan)
-                evidence = counter_plan.counters_in_use(plan, values)
-                if evidence is not None:
-                    raise _in_use(cpu, evidence + counter_plan.register_evidence(device))
-            except MsrError as error:
-                self.close_cpu(cpu)
-                self.refused_cpus[cpu] = error
-            else:
-                self._changes[cpu] = counter_plan.planned_changes(plan, values)
-        if self.refused_cpus and not self._devices:
-            raise next(iter(self.refused_cpus.values()))
 
     # --- registers that a killed process left programmed -------------------------------------
 

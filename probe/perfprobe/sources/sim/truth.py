@@ -17,9 +17,7 @@ from perfprobe.sources.sim.script import ScriptedEpisode
 SECOND = 1_000_000_000
 
 
-def truth(
-    spec: Spec | str, duration_s: float, watch: str | None = None
-) -> Iterator[dict[str, Any]]:
+def truth(spec: Spec | str, duration_s: float) -> Iterator[dict[str, Any]]:
     """Yields objects for lines of JSON, in the order of their `start`. Times are seconds from the
     start of the simulation, which are `time_ns - hello.raw_ns` in frames.
 
@@ -43,8 +41,8 @@ def truth(
     {"type":"episode","kind","cause","cpus","start","end","depth"}: as scripted. `cause` is null if
     the kind has none, `end` if the episode still runs at the end of the duration. `depth` is in Hz,
     a share, a count (smi), or null. The depth of a throttle is the share of time that it costs, not
-    the share for which its status is set. An episode that is only detected if a job is watched is
-    yielded if `watch` names that job.
+    the share for which its status is set. An episode that is only detected if a job is watched
+    is left out.
     """
     spec = parse_spec(spec) if isinstance(spec, str) else spec
     if not 0 < duration_s < 31 * 86_400:
@@ -52,7 +50,7 @@ def truth(
     machine = SimMachine.from_spec(spec)
     script = scenarios.make_script(spec.scenario, machine)
     schedule = Schedule(machine, script, spec.seed)
-    scripted = [episode for episode in script.episodes if episode.watch in {None, watch}]
+    scripted = [episode for episode in script.episodes if episode.watch is None]
     episodes = _episodes(scripted, schedule.tables.stages.period / SECOND, duration_s)
     windows = _windows(schedule, round(duration_s * SECOND))
     return heapq.merge(windows, episodes, key=lambda line: line["start"])
