@@ -145,10 +145,6 @@ class Report:
     is_whole_run: bool
     findings: list[Finding] = field(default_factory=list)
     """All causes of losses, the costliest first."""
-    checks: list[Check] = field(default_factory=list)
-    clues: list[Clue] = field(default_factory=list)
-    """Empty in a brief report with named findings, whose answer needs no clue."""
-    unmeasured_losses: list[UnmeasuredLoss] = field(default_factory=list)
     is_partly_seen: bool = False
     """Whether the command ran longer than records of its threads show."""
 
@@ -197,12 +193,23 @@ class Report:
                 and (f.share >= MIN_SHARE or f.victim_share >= MIN_VICTIM_SHARE)]  # fmt: skip
 
     @cached_property
+    def checks(self) -> list[Check]:
+        return measured_losses(self)
+
+    @cached_property
+    def clues(self) -> list[Clue]:
+        return find_clues(self)
+
+    @cached_property
+    def unmeasured_losses(self) -> list[UnmeasuredLoss]:
+        return find_unmeasured_losses(self)
+
+    @cached_property
     def ruled_out_losses(self) -> list[str]:
         """Brief results on the losses that certainly cost less than each named cause or, if none is
         named, than MIN_SHARE."""
         min_share = min((finding.share for finding in self.named_findings), default=MIN_SHARE)
-        checks = self.checks or measured_losses(self)
-        return [check.brief_result for check in checks if check.is_ruled_out(min_share)]
+        return [check.brief_result for check in self.checks if check.is_ruled_out(min_share)]
 
 
 # --- Clues to losses whose size is not counted: the kernel's log, settings, and slow memory.
@@ -215,7 +222,7 @@ MIN_KERNEL_SHARE = 0.15
 clue. File and network servers spend this much there."""
 
 
-def clues(report: Report) -> list[Clue]:
+def find_clues(report: Report) -> list[Clue]:
     """Returns clues from kernel messages, kernel samples, settings that slow programs down, and
     memory counters. A setting that slows only the kernel must cost busy kernel time."""
     session, values, result = report.session, report.interval.values, _kernel_clues(report)
@@ -506,7 +513,7 @@ def _mean_clocks(report: Report) -> str:
     return f"{clock / 1e9:.2f} of {limit / 1e9:.2f} GHz, {count_noun(active, 'core')} active"
 
 
-def unmeasured_losses(report: Report) -> list[UnmeasuredLoss]:
+def find_unmeasured_losses(report: Report) -> list[UnmeasuredLoss]:
     """Returns the losses that cannot be measured here, with reasons."""
     session, times, interval = report.session, report.totals.times, report.interval
     hidden = {"l3_memory_bytes"} if len({row.node for row in session.topology}) < 2 else set[str]()

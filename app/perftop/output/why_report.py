@@ -31,9 +31,6 @@ from perftop.output.report import (
     MIN_VICTIM_SHARE,
     Finding,
     Report,
-    clues,
-    measured_losses,
-    unmeasured_losses,
 )
 from perftop.output.sentences import command_name, culprits, mid_sentence, sentence, text, victims
 from perftop.output.sentences import subject_of as cause_subject
@@ -71,18 +68,12 @@ MAX_LISTED_STEAL_CPUS = 3
 """Maximum number of CPUs for which stolen time is listed by CPU."""
 
 
-def report(session: Session, argv: Sequence[str] = (), *, is_past: bool = False) -> Report:
-    """Returns the report on a session. The arguments are those of `brief_report`."""
-    return with_checks(brief_report(session, argv, is_past=is_past))
-
-
-def brief_report(
+def report(
     session: Session, argv: Sequence[str] = (), *, is_past: bool = False,
     totals: Totals | None = None, interval: Interval | None = None,
 ) -> Report:  # fmt: skip
-    """Returns the report on a session, or on the part with these `totals` and this `interval`,
-    without the results of `with_checks`. `argv`: the command that perftop ran, which has ended.
-    `is_past`: whether the span is over."""
+    """Returns the report on a session, or on the part with these `totals` and this `interval`.
+    `argv`: the command that perftop ran, which has ended. `is_past`: whether the span is over."""
     is_whole_run = totals is None
     totals = totals or session.totals()
     threads, job = totals.times.threads.values(), session.neighbours.watched_job.name
@@ -102,16 +93,7 @@ def brief_report(
     )  # fmt: skip
     shares = totals.losses.shares()
     findings = [_finding(empty, cause) for cause, share in shares.items() if share > 0]
-    brief = replace(empty, findings=findings)
-    return brief if brief.named_findings else replace(brief, clues=clues(brief))
-
-
-def with_checks(brief: Report) -> Report:
-    """Returns the report with its checks, clues and unmeasured losses."""
-    return replace(
-        brief, checks=measured_losses(brief), clues=brief.clues or clues(brief),
-        unmeasured_losses=unmeasured_losses(brief),
-    )  # fmt: skip
+    return replace(empty, findings=findings)
 
 
 # --- findings on causes
@@ -408,7 +390,7 @@ class WaitEpisodes:
         if wait.last_ns <= wait.episode.start_ns or not wait.is_listed:
             return
         interval = session.interval_for(wait.worst_totals, session.snapshot)
-        past = brief_report(session, is_past=True, totals=wait.worst_totals, interval=interval)
+        past = report(session, is_past=True, totals=wait.worst_totals, interval=interval)
         same_culprit = (f for f in waits_of(past) if _are_same_tasks(f, wait.worst))
         _describe(wait.episode, next(same_culprit, wait.worst))
         session.log.add_loss(wait.episode)

@@ -25,7 +25,7 @@ from why_reports import (
 from perftop.model.kinds import cause_of
 from perftop.output.report import Finding
 from perftop.output.waiting import UNKNOWN_NEIGHBOUR, remedy_against, waiting_finding
-from perftop.output.why_report import brief_report, report, with_checks
+from perftop.output.why_report import report
 from perftop.output.why_text import answer
 from perftop.session.losses import (
     QUOTA_CAUSE,
@@ -459,6 +459,5 @@ def test_interrupts_on_the_cpus_of_a_job_are_not_ruled_out_at_several_percent(
     assert np.isnan(check.share) == (not is_ruled_out), "their lost part is unknown"
     whole = session.run_interval()
     # The interrupts are those of the whole run, so they are not in a report on a part of it.
-    part = brief_report(session, totals=session.totals(), interval=whole)
-    part = with_checks(part)
+    part = report(session, totals=session.totals(), interval=whole)
     assert "interrupts" not in {check.key for check in part.checks}

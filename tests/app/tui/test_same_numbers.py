@@ -23,7 +23,6 @@ from perftop.output import stat_text, why_text
 from perftop.output.run_summary import summary_line
 from perftop.output.stat_lines import DEFAULT_COLUMNS, StatTable, episode_line, interval_line
 from perftop.output.stat_text import SPAN_NAMES
-from perftop.output.why_report import with_checks
 from perftop.output.why_text import why_json
 from perftop.session.episodes import EpisodeTally
 from perftop.session.fleet_machine import read_numbers
@@ -409,7 +408,7 @@ def verdict_errors(session: Session, interval: Interval, lines: list[str]) -> It
     if verdict is None or verdict.report is None:
         yield "no verdict"
         return
-    report = with_checks(verdict.report)
+    report = verdict.report
     line = why_json(report, None)
     first = why_text.lines(report, colour=False, unicode=True)[0]
     if first.rstrip(".") != verdict.text or line["answer"] != first:

@@ -313,7 +313,6 @@ class Monitor(PromptScreen):
 
     def action_why(self) -> None:
         """Shows the report of which the verdict is the first line."""
-        from perftop.output.why_report import with_checks
         from perftop.tui.frame.overlays import WhyScreen
 
         self._end_notes("report")
@@ -321,7 +320,7 @@ class Monitor(PromptScreen):
         if session is None or verdict is None or verdict.report is None:
             self._controls.show_notice("no verdict yet")
         else:
-            self.app.push_screen(WhyScreen(with_checks(verdict.report)))
+            self.app.push_screen(WhyScreen(verdict.report))
 
     def action_try(self) -> None:
         """Shows the remedy for the loss selected in the view, or for the worst loss; when repeated,

@@ -353,7 +353,7 @@ def _verdict(
     session: Session, totals: Totals, snapshot: TaskSnapshot, *, is_past: bool = False
 ) -> Verdict:
     """Returns the verdict on the span of these totals. `snapshot`: the tasks at its end."""
-    from perftop.output.why_report import brief_report
+    from perftop.output import why_report
     from perftop.output.why_text import answer
 
     if not is_past and totals.end_ns - session.run.start_ns < FIRST_VERDICT_NS:
@@ -362,7 +362,7 @@ def _verdict(
         text = f"No verdict: no samples in {long_duration(VERDICT_SPAN_NS)}"
         return Verdict(text, (), theme.UNKNOWN, 0.0, is_past=is_past)  # fmt: skip
     interval = session.interval_for(totals, snapshot)
-    report = brief_report(session, is_past=is_past, totals=totals, interval=interval)
+    report = why_report.report(session, is_past=is_past, totals=totals, interval=interval)
     text = answer(report).removesuffix(".")
     losses = _losses_by_name(report.findings)
     if not report.named_findings:

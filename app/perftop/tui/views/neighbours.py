@@ -25,7 +25,6 @@ from perftop.draw.strips import (
 from perftop.model.kinds import NEIGHBOURS
 from perftop.model.tasks import ACTIVITY_SPAN_NS, Thread, WatchedJob
 from perftop.output.report import Report
-from perftop.output.why_report import with_checks
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.canvas import CursorCanvas, mark_selected
@@ -245,8 +244,6 @@ class Neighbours(PaneledView, CursorCanvas):
     _report: Report | None = None
     """The report from which the flows were made. It is stored so that no other report can get the
     same id()."""
-    _checked_report: Report | None = None
-    """This report with the results of its checks."""
     _flows: tuple[object, list[Flow]] = None, []
     """A cache: the flows, and the inputs that they were made from."""
     _drawn_ribbons: tuple[object, list[list[Run]], float] = None, [], 0.0
@@ -281,8 +278,6 @@ class Neighbours(PaneledView, CursorCanvas):
             found = report and find_flows(
                 self.session, report, self.shown_positions, folded=self._folded
             )
-            if report is not self._report:
-                self._checked_report = report and with_checks(report)
             self._report, self._flows = report, (inputs, found or [])
         flows = self._flows[1]
         self._rows, self.header_lines = [*flows], []
@@ -347,7 +342,7 @@ class Neighbours(PaneledView, CursorCanvas):
             lines += [[], [(" ", "text"), *title]]
             for label, text in self._details:
                 lines += labelled_lines(label, text, size, "key" if label == "try" else "text")
-        if (report := self._checked_report) is not None:
+        if (report := self._report) is not None:
             lines.append([])
             if ruled_out := report.ruled_out_losses:
                 lines += labelled_lines("ruled out", " · ".join(ruled_out), size, "dim")
