@@ -50,8 +50,8 @@ MAX_REASON_TEXTS = 1 << 14
 """Maximum number of cached texts of `why`."""
 
 
-class ExportTable:
-    """The columns of a table. The last column, `why`, explains missing values of the others."""
+class ExportTable(BlockFormat):
+    """A table. Its last column, `why`, explains missing values of the others."""
 
     def __init__(self, session: Session, measures: Sequence[Field]) -> None:
         self._session, self._reasons = session, Reasons(session)
@@ -66,6 +66,7 @@ class ExportTable:
                   has_reasons=False),
         )  # fmt: skip
         """The fields in column order, without `why`."""
+        super().__init__(session, self.fields)
         self.names = [*(field.name for field in self.fields), "why"]
         self._reason_cache: dict[tuple[int, bytes], str] = {}
         """Cached texts of `why`, by row and the state that they depend on, which rarely changes."""
@@ -74,10 +75,6 @@ class ExportTable:
         """The texts of `why` in the newest interval, and the states that they depend on: of all
         CPUs, and by row."""
         self._state, self._keys = b"", np.zeros((0, 0), np.uint8)
-
-    def columns(self, block: RowBlock) -> list[Column]:
-        """Returns the columns in the order of `fields`."""
-        return [field.values(block) for field in self.fields]
 
     def reasons(self, block: RowBlock, columns: Sequence[Column]) -> list[list[str]]:
         """Returns, by interval and row, the reasons for missing values, each after the names of its
@@ -175,34 +172,33 @@ _CELLS_OF_KIND: dict[str, Callable[[Floats], Cells]] = {
 }  # fmt: skip
 
 
-class CsvTable(BlockFormat):
+class CsvTable(ExportTable):
     """A header line, then a row for each CPU and interval. Unknown values are empty. To keep the
     file small, `why` is only in a CPU's first row and where it has changed."""
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Output) -> None:
-        self._out, self._table = out, ExportTable(session, measures)
-        super().__init__(session, self._table.fields)
-        self._texts: Sequence[str] = ()
+        super().__init__(session, measures)
+        self._out, self._last_reasons = out, list[str]()
         """The values of `why` in the previous interval."""
-        self._columns: list[Column] = [np.zeros((0, 0))] * len(self._table.fields)
+        self._columns: list[Column] = [np.zeros((0, 0))] * len(self.fields)
         """The columns of the previous block."""
-        self._uniform_values: list[object] = [None] * len(self._table.fields)
+        self._uniform_values: list[object] = [None] * len(self.fields)
         """The value that each column had in all rows of the previous block; None for a column with
         different values."""
-        self._widths = [1] * len(self._table.fields)
+        self._widths = [1] * len(self.fields)
         """Number of bytes of each column's widest cell so far."""
         self._lines = _empty_lines((self._max_intervals, len(session.selected)), self._widths)
         """(intervals, rows): lines without `why`. The cells of columns that are equal in all
         intervals are in the lines of all intervals."""
-        out.write(f"{','.join(map(_cell, self._table.names))}\n".encode())
+        out.write(f"{','.join(map(_cell, self.names))}\n".encode())
 
     def _write_block(self, block: RowBlock) -> None:
-        columns = self._table.columns(block)
+        columns = [field.values(block) for field in self.fields]
         self._place_cells(self._new_cells(block, columns), len(block.intervals))
         lines, width = self._lines[: len(block.intervals)].tobytes(), self._lines.itemsize
         begin = 0
-        for index, texts in enumerate(self._table.reasons(block, columns)):
-            old_texts, self._texts = self._texts, texts
+        for index, texts in enumerate(self.reasons(block, columns)):
+            old_texts, self._last_reasons = self._last_reasons, texts
             for row, text in enumerate(texts) if texts is not old_texts else ():
                 if text != (old_texts[row] if old_texts else ""):
                     end = (index * len(texts) + row + 1) * width - 1
@@ -219,7 +215,7 @@ class CsvTable(BlockFormat):
         arrays (intervals, rows), in which an axis may have length 1."""
         cells: dict[int, Cells] = {}
         numbers: dict[Callable[[Floats], Cells], dict[int, Column]] = {}
-        for index, (field, column) in enumerate(zip(self._table.fields, columns, strict=True)):
+        for index, (field, column) in enumerate(zip(self.fields, columns, strict=True)):
             if column is self._columns[index]:
                 continue
             value, old_value = _uniform_value(column), self._uniform_values[index]
@@ -235,8 +231,7 @@ class CsvTable(BlockFormat):
         self._columns = columns
         for cells_of_kind, columns_of_kind in numbers.items():
             cells |= _formatted(cells_of_kind, columns_of_kind)
-        fields = self._table.fields
-        return {i: block.by_row(column, fields[i].scope) for i, column in cells.items()}
+        return {i: block.by_row(column, self.fields[i].scope) for i, column in cells.items()}
 
     def _place_cells(self, new_cells: Mapping[int, Cells], intervals: int) -> None:
         """Puts cells into the lines."""
@@ -322,13 +317,12 @@ def pyarrow() -> Any:
     return pa
 
 
-class Parquet(BlockFormat):
+class Parquet(ExportTable):
     """Writes the table of `CsvTable` in row groups; the file is readable only after `finish`."""
 
     def __init__(self, session: Session, measures: Sequence[Field], out: Output) -> None:
         self._arrow, hello = pyarrow(), session.hello
-        self._table = ExportTable(session, measures)
-        super().__init__(session, self._table.fields)
+        super().__init__(session, measures)
         types = {"number": "float64", "exact": "float64", "boolean": "bool_", "text": "string"}
         metadata = {
             "host": hello.host, "start_unix_s": f"{session.unix(hello.raw_ns):.3f}",
@@ -336,8 +330,8 @@ class Parquet(BlockFormat):
             "perftop": hello.perftop, "command": shlex.join(hello.command),
             "labels": json.dumps(hello.labels),
         }  # fmt: skip
-        names = [types.get(field.kind, "int64") for field in self._table.fields] + ["string"]
-        columns = zip(self._table.names, names, strict=True)
+        names = [types.get(field.kind, "int64") for field in self.fields] + ["string"]
+        columns = zip(self.names, names, strict=True)
         fields = [(column, getattr(self._arrow, name)()) for column, name in columns]
         self._schema = self._arrow.schema(fields, metadata=metadata)
         self._writer = self._arrow.parquet.ParquetWriter(out, self._schema, compression="zstd")
@@ -345,12 +339,10 @@ class Parquet(BlockFormat):
         self._rows = 0
 
     def _write_block(self, block: RowBlock) -> None:
-        columns = self._table.columns(block)
+        columns = [field.values(block) for field in self.fields]
         shape = len(block.intervals), len(block.rows)
         arrays = []
-        for field, column, name in zip(
-            self._table.fields, columns, self._table.names, strict=False
-        ):
+        for field, column, name in zip(self.fields, columns, self.names, strict=False):
             rounded = rounded_numbers(column) if field.kind == "number" else column
             values = np.broadcast_to(block.by_row(rounded, field.scope), shape).ravel()
             target = self._schema.field(name).type
@@ -363,7 +355,7 @@ class Parquet(BlockFormat):
             else:
                 is_nan_missing = field.kind != "boolean"
                 arrays.append(self._arrow.array(values, target, from_pandas=is_nan_missing))
-        arrays.append(self._arrow.array(chain(*self._table.reasons(block, columns))))
+        arrays.append(self._arrow.array(chain(*self.reasons(block, columns))))
         self._batches.append(self._arrow.record_batch(arrays, schema=self._schema))
         self._rows += self._batches[-1].num_rows
         if self._rows >= MIN_GROUP_ROWS:

@@ -73,7 +73,7 @@ class UncachedFormat(CsvTable):
     def write_interval(self, interval: object) -> None:
         self._columns = [np.zeros((0, 0))] * len(self._columns)
         self._uniform_values = [None] * len(self._uniform_values)
-        self._table._cores = None
+        self._cores = None
         super().write_interval(interval)  # type: ignore[arg-type]
         self.flush()
 
