@@ -290,10 +290,8 @@ def man_pages(parser: ArgumentParser, version: str, date: str) -> dict[str, str]
 
 
 def _main_page(main: Verb, subverbs: list[Verb], pages: list[Page]) -> list[str]:
-    lines = [*_name("perftop", "live counters of Linux CPUs: clock, halts, SMT states, lost time")]
-    lines += [".SH SYNOPSIS", *_synopsis(main), ".SH DESCRIPTION", *_text(main.parser.description)]
-    lines += _text(main.parser.epilog, gap_before=True)
-    lines += [".SH VERBS"]
+    text = "live counters of Linux CPUs: clock, halts, SMT states, lost time"
+    lines = [*_description("perftop", text, main), ".SH VERBS"]
     for verb in subverbs:
         lines += [".TP", f".BR perftop\\-{_escape_for_roff(verb.name)} (1)", *_text(verb.help)]
     lines += [".SH OPTIONS", *_options(main.options), ".SH PAGES"]
@@ -311,9 +309,7 @@ def _verb_page(verb: Verb, pages: list[Page]) -> list[str]:
         f"perftop\\-{page.topic} (7)" for page in pages
         if any(word.search(line) for block in page.blocks for line in block.lines)
     ]  # fmt: skip
-    lines = [*_name(f"perftop-{verb.name}", verb.help), ".SH SYNOPSIS", *_synopsis(verb)]
-    lines += [".SH DESCRIPTION", *_text(verb.parser.description)]
-    lines += _text(verb.parser.epilog, gap_before=True)
+    lines = [*_description(f"perftop-{verb.name}", verb.help, verb)]
     lines += [".SH OPTIONS", *_options((*verb.positionals, *verb.options))]
     *first, last = ["perftop (1)", *related_pages]
     return [*lines, ".SH SEE ALSO", *(f".BR {name}," for name in first), f".BR {last}"]
@@ -323,15 +319,19 @@ def _name(name: str, text: str) -> list[str]:
     return [".SH NAME", f"{_escape_for_roff(name)} \\- {_inline_markup(text)}"]
 
 
-def _synopsis(verb: Verb) -> list[str]:
-    """Returns the usage line, with each option and its value on one line."""
+def _description(name: str, text: str, verb: Verb) -> list[str]:
+    """Returns the name, the usage line, with each option and its value on one line, and the
+    description of a verb."""
     usage = " ".join(verb.parser.format_usage().removeprefix("usage: ").split())
     parts = re.findall(r"\[\[.*?\]\]|\[[^\[\]]*(?:\[[^\]]*\][^\[\]]*)*\]|\S+", usage)
     escaped_parts = [_escape_for_roff(part).replace(" ", "\\~") for part in parts]
     tail = [r"[\-\-\~CMD\~[ARG\~...]]"] if verb.parser.get_default("runs") else []
     bold = f"perftop {verb.name}".split()
     words = [f"\\fB{word}\\fR" for word in bold] + escaped_parts[len(bold) :] + tail
-    return [" ".join(words)]
+    return [
+        *_name(name, text), ".SH SYNOPSIS", " ".join(words), ".SH DESCRIPTION",
+        *_text(verb.parser.description), *_text(verb.parser.epilog, gap_before=True),
+    ]  # fmt: skip
 
 
 def _options(options: Iterable[Option]) -> list[str]:

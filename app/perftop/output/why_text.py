@@ -245,7 +245,19 @@ def rows(report: Report) -> list[list[Run]]:
     elif report.is_too_short:
         rows += [[(f"{SHORT_TASKS} Measure a longer run.", "text")], []]
     elif report.job is None or report.totals.times.threads:  # otherwise, nothing is known of it
-        rows += [*_healthy_lines(report), []]
+        if report.checks:
+            rows.append([(f"{'lost':>7}  {'looked for':<28}found", "dim")])
+        for check in report.checks:
+            if check.loss_name:
+                share = f"{percent(check.share)} %" if isfinite(check.share) else MISSING
+                rows.append([(f"{share:>7}  {check.loss_name:<28}{check.result}", "text")])
+        if works := _working_sentence(report):
+            rows += [[], [(works, "text")]]
+        is_own = report.totals.times.has_waits and report.blocked_share < MIN_DISK_SHARE
+        if isfinite(report.sums.lost_ratio) and is_own:
+            rows.append([("If a program is still slow, the cause is in its own code: ", "text"),
+                         ("perf record -g", "try"), (".", "text")])  # fmt: skip
+        rows.append([])
     remedies = {finding.hint for finding in report.named_findings[:MAX_CAUSES]}
     for clue in report.clues:
         rows += _labelled_lines("clue", clue.text)
@@ -326,24 +338,6 @@ def _try_lines(hint: list[str], indent: int) -> list[list[Run]]:
         [(f"{'':{indent}}{'' if i else 'try:':<{TRY_WIDTH}}", "dim"), (line, "try")]
         for i, line in enumerate(hint)
     ]
-
-
-def _healthy_lines(report: Report) -> list[list[Run]]:
-    """Returns the report without a costly cause: measured losses, and how busy CPUs were."""
-    rows: list[list[Run]] = []
-    if report.checks:
-        rows.append([(f"{'lost':>7}  {'looked for':<28}found", "dim")])
-    for check in report.checks:
-        if check.loss_name:
-            share = f"{percent(check.share)} %" if isfinite(check.share) else MISSING
-            rows.append([(f"{share:>7}  {check.loss_name:<28}{check.result}", "text")])
-    if works := _working_sentence(report):
-        rows += [[], [(works, "text")]]
-    is_own = report.totals.times.has_waits and report.blocked_share < MIN_DISK_SHARE
-    if isfinite(report.sums.lost_ratio) and is_own:
-        rows.append([("If a program is still slow, the cause is in its own code: ", "text"),
-                      ("perf record -g", "try"), (".", "text")])  # fmt: skip
-    return rows
 
 
 def _working_sentence(report: Report) -> str:

@@ -414,18 +414,16 @@ class PrometheusServer:
     def query(self, expression: str, time_s: float | None = None) -> list[Series]:
         """Returns the series at a Unix time; None: now, by the server's clock. Raises Failed."""
         time_fields = {} if time_s is None else {"time": f"{time_s:.3f}"}
-        return self._query_server("query", {"query": expression, **time_fields})
+        return self._get("query", {"query": expression, **time_fields})
 
     def query_range(self, expression: str, start: float, end: float, step: float) -> list[Series]:
         """Returns the series between two Unix times, in steps of `step` seconds. Raises Failed."""
         span = {"start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:g}"}
-        return self._query_server("query_range", {"query": expression, **span})
+        return self._get("query_range", {"query": expression, **span})
 
-    def _query_server(self, endpoint: str, parameters: dict[str, str]) -> list[Series]:
-        parameters["timeout"] = f"{MAX_QUERY_S:g}s"
-        path = (
-            f"{self._parts.path.rstrip('/')}/api/v1/{endpoint}?{urllib.parse.urlencode(parameters)}"
-        )
+    def _get(self, endpoint: str, parameters: dict[str, str]) -> list[Series]:
+        query = urllib.parse.urlencode(parameters | {"timeout": f"{MAX_QUERY_S:g}s"})
+        path = f"{self._parts.path.rstrip('/')}/api/v1/{endpoint}?{query}"
         is_safe, until_s = self._parts.scheme == "https", time.monotonic() + MAX_QUERY_S
         connect = http.client.HTTPSConnection if is_safe else http.client.HTTPConnection
 

@@ -209,41 +209,38 @@ def wake_lines(answer: Answer, width: int = 100, *, unicode: bool = True) -> lis
     ]
     text = "Share of its time that a program loses if it waits for wake-ups"
     lines += ["", *wrap_indented(f"{text}: {', '.join(costs)}.", width, 2), ""]
-    for note in _wake_note_lines(answer):
-        lines += wrap_indented(note, width, 2)
-    lines += machine.disturbance_lines(answer, width)
-    source_text = f"measured on CPU {answer['cpu']} in {answer['elapsed_s']:.1f} s"
-    basis = " · ".join([*describe_machine(answer), source_text])
-    return [*lines, "", *wrap_indented(basis, width, 0)]
-
-
-def _wake_note_lines(answer: Answer) -> Iterator[str]:
-    idle = [min(1.0, row["idle_entries"] / row["samples"]) for row in answer["rows"]]
+    idle = [min(1.0, row["idle_entries"] / row["samples"]) for row in rows]
+    notes = []
     if answer["states"] and min(idle) < MIN_IDLE_SHARE:
-        yield (
+        notes.append(
             f"In one row, CPU {answer['cpu']} was idle before only {whole_percent(min(idle))} of"
             " the wake-ups: other tasks ran there, and these costs include waiting for them."
             " Repeat the measurement on an idle machine."
         )
     if answer["virtualisation"] is not None:
-        yield (
+        notes.append(
             "This is a VM: a halt returns to the hypervisor, and these costs include its time to"
             " resume the VM. The states of the real CPU are not visible here."
         )
     if answer["states_why"]:
-        yield f"Idle states were not measured one by one: {answer['states_why']}."
+        notes.append(f"Idle states were not measured one by one: {answer['states_why']}.")
     elif answer["states"]:
         names = [f"{state['name']} ({state['latency_us']} µs)" for state in answer["states"]]
-        yield (
+        notes.append(
             f"Idle states, with the latency that their driver reports: {', '.join(names)}. To avoid"
             " deep ones: cpupower idle-set -D LATENCY, or a PM QoS request."
         )
     if answer["waker_why"]:
-        yield f"No wake-up from another CPU: {answer['waker_why']}."
-    yield (
+        notes.append(f"No wake-up from another CPU: {answer['waker_why']}.")
+    notes.append(
         f"The CPU sleeps {1000 * answer['pause_s']:g} ms before each wake-up. The cost includes"
         " leaving the idle state, the interrupt, the scheduler and the return to the program."
     )
+    lines += [line for note in notes for line in wrap_indented(note, width, 2)]
+    lines += machine.disturbance_lines(answer, width)
+    source_text = f"measured on CPU {answer['cpu']} in {answer['elapsed_s']:.1f} s"
+    basis = " · ".join([*describe_machine(answer), source_text])
+    return [*lines, "", *wrap_indented(basis, width, 0)]
 
 
 # --- `perftop selftest`: checks every counter with code whose counts are known

@@ -152,10 +152,20 @@ class OpenMetrics(BlockFormat):
         heading = Heading("perftop", "info", "Machine, command and version of the recording.")
         self._write_text(heading.openmetrics)
         self._write_samples(f"{heading.sample}{info}", np.ones(len(self._times)))
+        cores, core_labels = session.reader.cores, []
+        owners = self._owners(cores, "core")
+        first_of_core = _is_first_of_owner(owners).tolist()
+        for core, row, is_first in zip(owners, session.selected, first_of_core, strict=True):
+            # The label `cpus` distinguishes cores whose kernel number is equal or unknown.
+            cpus = [session.topology[row].cpu]
+            if is_first and core is not None and core >= 0:
+                cpus = cores.lists[core]
+            of_core = {key: text for key, text in _cpu_labels(session, row).items() if key != "cpu"}
+            core_labels.append(labels(**of_core, cpus=ranges(cpus)))
         labels_by_scope = {
             "machine": [labels(host=hello.host)],
             "cpu": [labels(**_cpu_labels(session, row)) for row in session.selected],
-            "core": self._core_labels(),
+            "core": core_labels,
             **{scope: [labels(host=hello.host, **{scope: owner})
                        for owner in self._owners(session.reader.cores, scope)]
                for scope in ("package", "l3")},
@@ -174,20 +184,6 @@ class OpenMetrics(BlockFormat):
         if scope == "core":
             return [*cores.core_by_cpu[self._session.selected].tolist()]
         return [getattr(self._session.topology[row], scope) for row in self._session.selected]
-
-    def _core_labels(self) -> list[str]:
-        """Returns the labels of each row's core. The label `cpus` distinguishes cores whose kernel
-        number is equal or unknown."""
-        session, cores = self._session, self._session.reader.cores
-        owners, core_labels = self._owners(cores, "core"), []
-        first = _is_first_of_owner(owners).tolist()
-        for core, row, is_first in zip(owners, session.selected, first, strict=True):
-            cpus = [session.topology[row].cpu]
-            if is_first and core is not None and core >= 0:
-                cpus = cores.lists[core]
-            of_core = {key: text for key, text in _cpu_labels(session, row).items() if key != "cpu"}
-            core_labels.append(labels(**of_core, cpus=ranges(cpus)))
-        return core_labels
 
     def _write_family(self, i: int, field: Field, row_labels: list[str]) -> None:
         heading = _heading(field)
