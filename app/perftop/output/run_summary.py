@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import NamedTuple
 
 import numpy as np
 
@@ -356,31 +355,20 @@ MIN_SHOWN_S = 0.05
 """Minimum time in s, summed over all threads, that threads ran, waited or slept to be mentioned."""
 
 
-class _TimeUse(NamedTuple):
-    """The name and the characters of one use of a job's time."""
-
-    words: str
-    heading: str
-    sign: str
-    ascii_sign: str
-
-
 TIME_USES = (
-    _TimeUse("ran", "ran", "█", "#"),
-    _TimeUse("waited for a CPU", "waited", "▓", "w"),
-    _TimeUse("stopped by a quota", "quota", "▒", "q"),
-    _TimeUse("was blocked (disk)", "disk", "░", "d"),
-    _TimeUse("was blocked (unknown)", "blocked", "▚", "b"),
-    _TimeUse("was stopped", "stopped", "╳", "x"),
-    _TimeUse("slept", "slept", "·", "."),
-)
-"""The uses of time, in the order of JobTime's fields."""
+    ("ran", "ran", "█#"), ("waited for a CPU", "waited", "▓w"),
+    ("stopped by a quota", "quota", "▒q"), ("was blocked (disk)", "disk", "░d"),
+    ("was blocked (unknown)", "blocked", "▚b"), ("was stopped", "stopped", "╳x"),
+    ("slept", "slept", "·."),
+)  # fmt: skip
+"""The uses of time, in the order of JobTime's fields: the words, a heading, and a graphic and an
+ASCII character."""
 
 
 def spent_text(times: JobTime) -> str:
     """Describes how a job's threads spent their time, without times below MIN_SHOWN_S."""
     uses = zip(TIME_USES, times, strict=True)
-    parts = [f"{use.words} {seconds:.1f} s" for use, seconds in uses if seconds >= MIN_SHOWN_S]
+    parts = [f"{use[0]} {seconds:.1f} s" for use, seconds in uses if seconds >= MIN_SHOWN_S]
     return f"{', '.join(parts) or 'nothing'} (all threads together)"
 
 
@@ -396,14 +384,14 @@ def time_use_lines(phases: Sequence[RunPhase], *, unicode: bool) -> list[str]:
         index for index in range(len(TIME_USES))
         if sum(times[index] for times in spent_s) >= MIN_SHOWN_S
     ]  # fmt: skip
-    signs = [use.sign if unicode else use.ascii_sign for use in TIME_USES]
+    signs = [use[2][0 if unicode else 1] for use in TIME_USES]
     cells = _cells_of_parts([phase.elapsed_s for phase in phases], WIDTH)
     bar = "".join(
         "".join(sign * n for sign, n in zip(signs, _cells_of_parts(times, count), strict=True))
         for times, count in zip(spent_s, cells, strict=True)
     )
     uses = zip(signs, TIME_USES, strict=True)
-    legend = "   ".join(f"{2 * sign} {use.words}" for sign, use in uses if sign in bar)
+    legend = "   ".join(f"{2 * sign} {use[0]}" for sign, use in uses if sign in bar)
     first, rule, last = "├─┤" if unicode else "|-|"
     # A ruler with the name and, if it fits, the length of each phase above its cells. A name that
     # does not fit is cut: the table has it in full.
@@ -430,7 +418,7 @@ def _cells_of_parts(parts: Sequence[float], cells: int) -> list[int]:
 def _phase_table(
     phases: Sequence[RunPhase], spent_s: Sequence[JobTime], shown_uses: Sequence[int]
 ) -> list[str]:
-    headings = ["phase", "length", *(TIME_USES[index].heading for index in shown_uses)]
+    headings = ["phase", "length", *(TIME_USES[index][1] for index in shown_uses)]
     columns = [Column("", headings[0], MAX_NAME, is_left=True, gap=0)]
     columns += [Column("", heading, 9) for heading in headings[1:]]
     columns.append(Column("", "most CPU time", MAX_NAME + 10, is_left=True, gap=2))

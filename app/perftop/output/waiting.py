@@ -266,22 +266,14 @@ class _Competitors:
 
     ran_s: dict[tuple[int, str], float]
     """Seconds that other processes ran on the group's CPUs, by PID and name, the longest first."""
-    min_run_s: float
-    """Seconds that tasks must have run to explain the wait."""
+    explains_wait: bool
+    """Whether these processes ran long enough to be the cause of the wait."""
     neighbours: list[tuple[int, str]]
     """PID and name of the tasks in `ran_s` that ran long enough to be named."""
     are_members: bool
     """Whether the group's own tasks competed with each other."""
     short_lived: ShortLivedProcesses | None
     """The processes that ran between two scans; None if other tasks explain the wait."""
-
-    @property
-    def explains_wait(self) -> bool:
-        return sum(self.ran_s.values()) >= self.min_run_s
-
-    @property
-    def are_unknown(self) -> bool:
-        return not (self.are_members or self.explains_wait or self.short_lived is not None)
 
 
 def _find_competitors(
@@ -301,13 +293,11 @@ def _find_competitors(
         len(waiters.members) > 1 and busiest_s > MIN_CROWDED_CPUS * covered_s
         and own_s >= MIN_GROUP_RUN_SHARE * wait_s and own_s + sum(ran_s.values()) >= min_run_s
     )  # fmt: skip
-    rivals = _Competitors(ran_s, min_run_s, neighbours, are_members, short_lived=None)
-    if rivals.are_unknown:
+    explains_wait, short_lived = sum(ran_s.values()) >= min_run_s, None
+    if not (are_members or explains_wait):
+        neighbours = []  # these tasks ran too little to be the cause
         short_lived = _short_lived_processes(session, all_tasks, cpus, waiters.pids, min_run_s)
-        if short_lived is not None:
-            return replace(rivals, neighbours=[], short_lived=short_lived)
-        return replace(rivals, neighbours=[])  # these tasks ran too little to be the cause
-    return rivals
+    return _Competitors(ran_s, explains_wait, neighbours, are_members, short_lived)
 
 
 def _find_reason(
@@ -318,7 +308,8 @@ def _find_reason(
     ended between two scans, or idle states), and the mask or cpuset that kept it off other CPUs.
     `placed_tasks`: those of `all_tasks` with a known CPU. `covered_s`: span of these records."""
     rivals = _find_competitors(session, waiters, placed_tasks, all_tasks, covered_s)
-    if rivals.are_unknown and (reason := _idle_reason(session, waiters, interval)) is not None:
+    is_known = rivals.are_members or rivals.explains_wait or rivals.short_lived is not None
+    if not is_known and (reason := _idle_reason(session, waiters, interval)) is not None:
         return reason
     waiting_pids = {key[0] if isinstance(key, tuple) else key for key in waiters.waiting_members}
     online = {row.cpu for row in session.topology if row.online}

@@ -103,8 +103,6 @@ def _run_on_file(args: argparse.Namespace) -> int:
 
 # --- `perftop summary`
 
-MomentOption = int | str | None
-"""Nanoseconds after the start, or a time of day as text; None: not given."""
 _CLOCK = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
 
 
@@ -141,18 +139,20 @@ def run_summary(args: argparse.Namespace) -> int:
     file: Path = args.file
     by_mark = args.by is not None
     with open_source(file) as source:
-        start, end = _summary_span(args.since, args.until, source.hello)
+        hello, start = source.hello, _moment(args.since or 0, source.hello)
+        end = None if args.until is None else _moment(args.until, hello)
+        if end is not None and end.unix_ns <= start.unix_ns:
+            raise Failed("--to must be later than --from", USAGE)
         whole_phases, marked_phases = (
             Phases(by_mark=marked, has_begun=start.has_begun, by_cpu=args.json)
             for marked in (False, True)
         )
         readers = [whole_phases, marked_phases] if by_mark else [whole_phases]
-        size = max_batch(source.hello)
         for reader in readers:
-            reader.process([source.hello])
+            reader.process([hello])
         with read_with_progress(source, file) as messages:
-            wanted_messages = _messages_until(messages, end, source.hello)
-            step = size if whole_phases.has_reached_start else 1
+            wanted_messages = messages if end is None else _messages_until(messages, end, hello)
+            step = max_batch(hello) if whole_phases.has_reached_start else 1
             while batch := list(islice(wanted_messages, step)):
                 for reader in readers:
                     reader.process(batch)
@@ -180,55 +180,41 @@ def run_summary(args: argparse.Namespace) -> int:
 
 
 class _Moment(NamedTuple):
-    """A moment of a recording: in raw ns or, if it was given as a time of day, in Unix ns."""
+    """A moment of a recording."""
 
-    ns: int
-    is_unix: bool = False
+    unix_ns: int
+    """The Unix time in ns; unless `is_clock`, as if the machine was never suspended."""
+    is_clock: bool = False
+    """Whether it was given as a time of day. The raw clock stops during a suspension."""
 
     def has_begun(self, session: Session) -> bool:
-        now_ns = session.now_ns
-        return (session.unix(now_ns) * 1e9 if self.is_unix else now_ns) >= self.ns
+        hello = session.hello
+        raw_unix_ns = session.now_ns + hello.wall_ns - hello.raw_ns
+        now_ns = session.unix(session.now_ns) * 1e9 if self.is_clock else raw_unix_ns
+        return now_ns >= self.unix_ns
 
 
 def _messages_until(
-    messages: Iterable[wire.Message], end: _Moment | None, hello: wire.Hello
+    messages: Iterable[wire.Message], end: _Moment, hello: wire.Hello
 ) -> Iterator[wire.Message]:
-    """Yields the messages up to the end of the span. Times of day are compared with the wall clock,
-    because the raw clock stops while the machine is suspended."""
     from perfprobe import wire
     from perftop.model.differences import suspended_ns
 
     slept_ns = 0
     for message in messages:
-        time_ns = getattr(message, "time_ns", 0)
         if isinstance(message, wire.Frame):
             slept_ns = suspended_ns(message) or slept_ns
-        if end is not None and end.is_unix:
-            time_ns += hello.wall_ns - hello.raw_ns + slept_ns
-        if end is not None and time_ns > end.ns:
+        unix_ns = getattr(message, "time_ns", 0) + hello.wall_ns - hello.raw_ns
+        if unix_ns + (slept_ns if end.is_clock else 0) > end.unix_ns:
             return
         yield message
 
 
-def _summary_span(
-    since: MomentOption, until: MomentOption, hello: wire.Hello
-) -> tuple[_Moment, _Moment | None]:
-    """Returns the start and the end of the part to summarise; the end is None if it is the end of
-    the recording. Raises Failed."""
-    start = _Moment(hello.raw_ns) if since is None else _moment(since, hello)
-    end = None if until is None else _moment(until, hello)
-    offset_ns = hello.wall_ns - hello.raw_ns
-    moments = start, end or start
-    first_ns, last_ns = (m.ns + (0 if m.is_unix else offset_ns) for m in moments)
-    if end is not None and last_ns <= first_ns:
-        raise Failed("--to must be later than --from", USAGE)
-    return start, end
-
-
 def _moment(moment: int | str, hello: wire.Hello) -> _Moment:
-    """Converts a moment. A time of day is its first occurrence after the start. Raises Failed."""
+    """Converts ns after the start, or a time of day, which is its first occurrence after the start.
+    Raises Failed."""
     if isinstance(moment, int):
-        return _Moment(hello.raw_ns + moment)
+        return _Moment(hello.wall_ns + moment)
     match = _CLOCK.fullmatch(moment)
     if match is None or int(match[1]) > 23 or int(match[2]) > 59:
         raise Failed(f"invalid time of day {moment!r} (try 12:03:05)", USAGE)
@@ -239,4 +225,4 @@ def _moment(moment: int | str, hello: wire.Hello) -> _Moment:
     dates = ((day.tm_year, day.tm_mon, day.tm_mday + days) for days in (0, 1))
     times_s = (time.mktime((*date, *clock, 0, 0, -1)) for date in dates)
     first_s = next((time_s for time_s in times_s if time_s >= int(start_s)), start_s)
-    return _Moment(max(hello.wall_ns, round(first_s * 1e9)), is_unix=True)
+    return _Moment(max(hello.wall_ns, round(first_s * 1e9)), is_clock=True)

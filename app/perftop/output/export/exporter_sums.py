@@ -4,7 +4,6 @@ or package, in float64, and aggregated on output. Only reliable values are added
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -223,15 +222,9 @@ EpisodeKey = tuple[int, str, str]
 PackageCause = tuple[int, str]
 
 
-@dataclass(frozen=True)
-class _PendingSample:
-    """A sample that is not in the sums yet, because its episodes may still change."""
-
-    since_ns: int
-    time_ns: int
-    lost_cycles: Floats
-    """Cycles that each core lost to a clock below its ceiling."""
-    cores: Cores
+PendingSample = tuple[int, int, Floats, Cores]
+"""A sample that is not in the sums yet, because its episodes may still change: its start and end,
+the cycles that each core lost to a clock below its ceiling, and the core list."""
 
 
 class EpisodeSums:
@@ -241,7 +234,7 @@ class EpisodeSums:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._late_ns = max(LATE_NS, LATE_SAMPLES * session.hello.sample_ns)
-        self._waiting: deque[_PendingSample] = deque()
+        self._waiting: deque[PendingSample] = deque()
         packages = enumerate(session.hello.packages)
         self._package = {cpu: package for package, cpus in packages for cpu in cpus}
         self.count: defaultdict[EpisodeKey, int] = defaultdict(int)
@@ -259,15 +252,15 @@ class EpisodeSums:
             cores.sum_of_threads(np.where(is_known, part, 0.0)) for part in (cycles, run_s)
         )
         lost_cycles = np.maximum(0.0, np.nan_to_num(sample.ceilings.low_hz) * run_s - cycles)
-        self._waiting.append(_PendingSample(since_ns, now_ns, lost_cycles, cores))
-        while self._waiting and self._waiting[0].time_ns <= now_ns - self._late_ns:
-            self._settle(self._waiting.popleft())
+        self._waiting.append((since_ns, now_ns, lost_cycles, cores))
+        while self._waiting and self._waiting[0][1] <= now_ns - self._late_ns:
+            self._settle(*self._waiting.popleft())
 
-    def _settle(self, sample: _PendingSample) -> None:
+    def _settle(self, since_ns: int, end_ns: int, lost_cycles: Floats, cores: Cores) -> None:
         below_by_key: dict[PackageCause, float] = {}
-        for episode in self._session.episodes(sample.since_ns - 1, sample.time_ns):
-            seconds = episode.span_s(sample.since_ns, sample.time_ns)
-            begins = sample.since_ns <= episode.start_ns < sample.time_ns
+        for episode in self._session.episodes(since_ns - 1, end_ns):
+            seconds = episode.span_s(since_ns, end_ns)
+            begins = since_ns <= episode.start_ns < end_ns
             # Suspect episodes have lists of counters as causes, which are too many for labels.
             cause = "counters" if episode.kind == "suspect" else episode.cause
             for package in sorted({self._package.get(cpu, -1) for cpu in episode.cpus}):
@@ -279,9 +272,9 @@ class EpisodeSums:
                         below_by_key.get((package, cause), 0.0), seconds
                     )
             if episode.kind == DROP and seconds:
-                cores = sample.cores.with_cpus(episode.cpus)
-                for package in distinct(sample.cores.package[cores]):
-                    cycles = sample.lost_cycles[cores & (sample.cores.package == package)]
+                is_slow = cores.with_cpus(episode.cpus)
+                for package in distinct(cores.package[is_slow]):
+                    cycles = lost_cycles[is_slow & (cores.package == package)]
                     self.below_cycles[package, episode.cause] += float(cycles.sum())
         for package_cause, below_s in below_by_key.items():
             self.below_s[package_cause] += below_s
