@@ -163,7 +163,7 @@ def verdicts(case: DropCase) -> Iterator[Verdict]:
         yield _verdict("policy")
 
     def is_at_limit(key: str) -> bool:
-        return mean(key) > 0 and counts.watts >= MIN_LIMIT_SHARE * mean(key)
+        return mean(key) > 0 and mean("energy_j") >= MIN_LIMIT_SHARE * mean(key)
 
     power_limit = POWER_LIMITS[is_at_limit("power_limit2_w")]
     # The active limits, most frequent first. A clue may show that power is limited without showing
@@ -239,7 +239,7 @@ def evidence(case: DropCase, cause: str) -> dict[str, Any]:
         result["governor"] = case.governor
     if cause == "hypervisor":
         result["steal_share"] = round(mean("stat_steal_s"), 3)
-    numbers = {"power_w": counts.watts, "power_limit_w": mean("power_limit_w")}
+    numbers = {"power_w": mean("energy_j"), "power_limit_w": mean("power_limit_w")}
     if cause == "power-pl2":
         numbers["power_limit2_w"] = mean("power_limit2_w")
     if cause in {"thermal", "prochot"}:
@@ -306,35 +306,29 @@ class CounterTally:
         }  # fmt: skip
         core_sums = np.zeros((len(cores.lists), self.width))
         for entry in self.entries.values():
-            rows = core_rows[entry.column.scope]
-            sums = self._sums_of_counter(entry, delta)
+            counter, first = entry.column.counter, entry.column.index
+            table = delta.tables[entry.column.block]
+            if counter.kind == "flags":
+                increments = table.increments[:, first : first + counter.columns]
+            else:
+                top = self._counters.increments(delta, counter.key)
+                assert top is not None
+                if entry.base is not None:
+                    base = table.increments[:, entry.base.index]
+                else:
+                    units = 1.0 if counter.kind == "gauge" else self._counters.stamp_hz
+                    base = table.ticks / units
+                increments = np.stack([base, top], axis=1)
+            is_known = np.isfinite(increments).all(axis=1, keepdims=True)
+            sums = np.where(is_known, increments, 0.0)  # 0 in all columns of an unknown row
             by_row = np.concatenate([sums, np.zeros((1, entry.width))])
-            threads = by_row[rows]
-            if entry.column.counter.key.startswith(LEVEL_PREFIX):
+            threads = by_row[core_rows[entry.column.scope]]
+            if counter.key.startswith(LEVEL_PREFIX):
                 by_core = threads.max(axis=1)
             else:
                 by_core = threads.sum(axis=1)
             core_sums[:, entry.offset : entry.offset + entry.width] = by_core
         return core_sums
-
-    def _sums_of_counter(self, entry: _TallyColumn, delta: Delta) -> Floats:
-        """Returns the sums of one counter, (rows, width); 0 in all columns of an unknown row."""
-        counter, first = entry.column.counter, entry.column.index
-        table = delta.tables[entry.column.block]
-        if counter.kind == "flags":
-            increments = table.increments[:, first : first + counter.columns]
-        else:
-            top = self._counters.increments(delta, counter.key)
-            assert top is not None
-            if entry.base is not None:
-                base = table.increments[:, entry.base.index]
-            elif counter.kind == "gauge":
-                base = table.ticks
-            else:
-                base = table.ticks / self._counters.stamp_hz
-            increments = np.stack([base, top], axis=1)
-        is_known = np.isfinite(increments).all(axis=1, keepdims=True)
-        return np.where(is_known, increments, 0.0)
 
 
 class DropCounts:
@@ -374,10 +368,6 @@ class DropCounts:
         return [
             RegisterBit(i, part, count) for i, (part, count) in named_bits if count >= min_polls
         ]
-
-    @property
-    def watts(self) -> float:
-        return self.mean("energy_j")
 
 
 # --- Finds the tasks whose wide SIMD code lowers a clock.

@@ -24,7 +24,7 @@ from perftop.detect.engine import (
     cpu_work,
 )
 from perftop.detect.losses import NeighbourLoss, NeighbourLosses, blamed_tasks
-from perftop.detect.siblings import UndisturbedPrograms
+from perftop.detect.siblings import LOSS_END, LOSS_START, MIN_SPREADS, UndisturbedPrograms
 from perftop.model.confidence import GroupTraffic, confidence
 from perftop.model.counters import Cores, with_extra_column
 from perftop.model.delta import Delta, first_true
@@ -35,11 +35,6 @@ from perftop.model.sample_reader import Sample, SampleBatch, SampleReader
 from perftop.model.smt import SmtShares
 from perftop.model.tasks import RunningTasks, Task
 
-LOSS_START, LOSS_END = 0.1, 0.05
-"""Shares of the earlier IPC at which a loss starts and below which it ends: as for siblings,
-because IPC varies by a few per cent."""
-MIN_SPREADS = 2.0
-"""Minimum loss, in standard deviations of the earlier IPC. A smaller loss may be chance."""
 MIN_SATURATED_SHARE = 0.7
 """Minimum share of this run's highest traffic that counts as saturation. Latency rises steeply from
 this share on, whatever the highest traffic is."""

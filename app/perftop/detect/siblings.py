@@ -26,15 +26,15 @@ from perftop.model.smt import SmtShares
 from perftop.model.tasks import RunningTasks, Task
 
 LOSS_START, LOSS_END = 0.1, 0.05
-"""Shares of the IPC while alone at which a loss starts and below which it ends. IPC varies by some
-per cent from sample to sample, and moving a job is not worth a gain of less than 10 %. LOSS_END is
-so low that a loss near LOSS_START is one episode."""
+"""Shares of the undisturbed IPC at which a loss starts and below which it ends, also for losses to
+memory. IPC varies by some per cent from sample to sample, and moving a job is not worth a gain of
+less than 10 %. LOSS_END is so low that a loss near LOSS_START is one episode."""
 MAX_ALONE, MIN_TOGETHER = 0.1, 0.5
 """A CPU is alone if its sibling runs for less than MAX_ALONE of the CPU's running time: even if
 both threads ran at half speed together, the loss would be below LOSS_START. It is not alone from
 MIN_TOGETHER on: the mean IPC is then mostly that of a shared core."""
 MIN_SPREADS = 2.0
-"""Minimum loss, in standard deviations of the IPC while alone. A smaller loss may be chance."""
+"""Minimum loss, in standard deviations of the undisturbed IPC. A smaller loss may be chance."""
 CONTENTION_KEY = "smt_contention_ratio"
 MIN_GIVEN_SHARE = 0.5
 """Minimum share of the lost IPC that issue slots given to the sibling must explain."""

@@ -336,6 +336,12 @@ class HaltMarkers:
             smallest = np.where(busy, share, np.inf).min(axis=1, keepdims=True)
             all_s = span_s * np.where(np.isfinite(smallest), smallest, 0.0)
             smi_s = all_s / self._increments(batch, "smi")
+            # The share of the power control unit's ticks in which it changed a clock.
+            keys = "pcu_transition", "pcu_ticks"
+            changing, ticks = (self._counters.increments(batch.delta, key) for key in keys)
+            pcu_share = np.full(self._rows, np.nan)
+            if changing is not None and ticks is not None:
+                pcu_share = with_extra_column(changing / ticks, np.nan)[:, self._package]
             steps = values["busy_hz"] / CLOCK_STEP_HZ
             is_between_steps = self._steps & (np.abs(steps - np.rint(steps)) >= MIN_STEP_DISTANCE)
             seconds = {
@@ -344,7 +350,7 @@ class HaltMarkers:
                 "hdc": span_s * np.where(mperf_surplus >= MIN_HDC_SHARE * ref, mperf_surplus, 0.0),
                 "smi": np.where((smi_s >= MIN_SMI_S) & (smi_s <= MAX_SMI_S), all_s, 0.0),
                 "simd": self._increments(batch, "license_throttle") / values["busy_hz"],
-                "pcu": span_s * self._transition_share(batch),
+                "pcu": span_s * pcu_share,
                 "between": lost_s * is_between_steps,
             }
         table = np.array([seconds[key] for key in MARKERS])
@@ -361,14 +367,6 @@ class HaltMarkers:
             return np.full(self._rows, np.nan)
         ticks = self._counters.tsc_ticks(batch.delta, column.block)
         return self._increments(batch, key) / ticks
-
-    def _transition_share(self, batch: SampleBatch) -> Floats:
-        """Returns the share of the power control unit's ticks in which it changed a clock."""
-        keys = "pcu_transition", "pcu_ticks"
-        changing, ticks = (self._counters.increments(batch.delta, key) for key in keys)
-        if changing is None or ticks is None:
-            return np.full(self._rows, np.nan)
-        return with_extra_column(changing / ticks, np.nan)[:, self._package]
 
 
 # --- Detects throttling: cores report heat, or are requested to halt, although their clock is not

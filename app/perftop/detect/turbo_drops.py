@@ -45,7 +45,7 @@ from perftop.detect.low_clock_causes import (
 )
 from perftop.model.confidence import BASE_CLOCK, ClockCap, SimdLevel, TaskOnCpu, confidence
 from perftop.model.counters import Cores, Counters
-from perftop.model.delta import Delta, any_by_sample, distinct, first_true, latest_known_values
+from perftop.model.delta import Delta, distinct, first_true, latest_known_values
 from perftop.model.kinds import CLOCK_CAPS, Episode
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample, SampleBatch, SampleReader, task_snapshots
@@ -141,7 +141,7 @@ def scaled_cores(counters: Counters, delta: Delta, cores: Cores) -> Bools:
 
 def _has_ceiling(batch: SampleBatch) -> Bools:
     """Returns a mask of the samples in which the ceiling of any core is known."""
-    return any_by_sample(~np.isnan(batch.ceilings.low_hz))
+    return np.asarray((~np.isnan(batch.ceilings.low_hz)).any(axis=-1))
 
 
 def _decayed_mean(old_mean: Floats, values: Floats, samples: float) -> Floats:

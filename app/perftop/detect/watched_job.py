@@ -121,24 +121,22 @@ class JobWaits:
             cpus = [cpu for i in loss.members for cpu in self._cpu_lists[i]]
             tasks = [(task, cpu) for cpu in cpus for task in self._running.tasks_on(cpu)
                      if task.share >= MIN_TASK_SHARE and task.pid not in job_pids]  # fmt: skip
-            evidence |= blamed_tasks(tasks, job_pids) | self._crowded_cpus(cpus)
+            # Threads of the job may also wait for each other. Records of processes do not show
+            # this: they assign a process to the CPU of its first thread.
+            by_cpu: dict[int, list[ThreadActivity]] = {}
+            for thread in self._job.threads.values():
+                recent = thread.activity(ACTIVITY_SPAN_NS)
+                if recent.run_s > 0 and recent.elapsed_s > 0:
+                    by_cpu.setdefault(thread.cpu, []).append(recent)
+            crowded = [cpu for cpu in cpus if _wait_for_each_other(by_cpu.get(cpu, []))]
+            evidence |= blamed_tasks(tasks, job_pids)
+            if crowded:
+                evidence["self"] = [CrowdedCpu(len(by_cpu[cpu]), cpu) for cpu in crowded]
         pressure = self._counters.rates(sample.delta, MACHINE["pressure_cpu"].counter)
         if pressure is not None and len(pressure) and np.isfinite(share := float(pressure.sum())):
             evidence["machine_pressure_share"] = round(min(1.0, max(0.0, share)), 3)
         has_culprits = not {"who", "self"}.isdisjoint(evidence)
         loss.episode.confidence = confidence("neighbour", "scheduler", counted=has_culprits)
-
-    def _crowded_cpus(self, cpus: list[int]) -> dict[str, list[CrowdedCpu]]:
-        """Returns evidence about the CPUs on which threads of the job wait for each other. Records
-        of processes do not show this: they assign a process to the CPU of its first thread."""
-        by_cpu: dict[int, list[ThreadActivity]] = {}
-        for thread in self._job.threads.values():
-            activity = thread.activity(ACTIVITY_SPAN_NS)
-            if activity.run_s > 0 and activity.elapsed_s > 0:
-                by_cpu.setdefault(thread.cpu, []).append(activity)
-        waiting_cpus = [cpu for cpu in cpus if _wait_for_each_other(by_cpu.get(cpu, []))]
-        crowded_cpus = [CrowdedCpu(len(by_cpu[cpu]), cpu) for cpu in waiting_cpus]
-        return {"self": crowded_cpus} if crowded_cpus else {}
 
 
 def _wait_for_each_other(threads: list[ThreadActivity]) -> bool:
@@ -187,7 +185,15 @@ class TurboBudget:
         clocks = [self._job_clock(sample, job & (cores.package == p), awake) for p in range(n)]
         for p, clock in enumerate(clocks):
             if clock is not None:
-                best = self._learn_clock(p, clock)
+                # The baseline is the job's clock while the fewest cores of others were active. It
+                # is learned again when the job uses more cores.
+                best = self._best_clocks.setdefault(p, clock)
+                if clock.job_cores > best.job_cores or clock.other_cores < best.other_cores:
+                    best = self._best_clocks[p] = clock
+                elif clock.other_cores == best.other_cores and clock is not best:
+                    best.job_cores = clock.job_cores
+                    best.hz += NEWEST_WEIGHT * (clock.hz - best.hz)
+                    best.ceiling_hz = clock.ceiling_hz
                 is_crowded = clock.other_cores > best.other_cores
                 shares[p] = max(0.0, 1 - clock.hz / best.hz) if is_crowded else 0.0
                 weights[p] = (sample.time_ns - sample.since_ns) / 1e9
@@ -214,18 +220,6 @@ class TurboBudget:
         hz = float(ceiling[np.isfinite(ceiling)].mean()) if np.isfinite(ceiling).any() else np.nan
         package = sample.cores.package == sample.cores.package[job][0]
         return _JobClock(int(job.sum()), int((awake & package & ~job).sum()), cycles / run_s, hz)
-
-    def _learn_clock(self, package: int, clock: _JobClock) -> _JobClock:
-        """Returns the job's baseline clock in a package: while the fewest cores of others were
-        active. It is relearned when the job uses more cores. `clock`: its clock in this sample."""
-        best = self._best_clocks.get(package)
-        if best is None or clock.job_cores > best.job_cores or clock.other_cores < best.other_cores:
-            best = self._best_clocks[package] = clock
-        elif clock.other_cores == best.other_cores:
-            best.job_cores = clock.job_cores
-            best.hz += NEWEST_WEIGHT * (clock.hz - best.hz)
-            best.ceiling_hz = clock.ceiling_hz
-        return best
 
     def _power_drop(self, package: int) -> Episode | None:
         """Returns the package's running turbo drop due to a power limit; None if there is none."""

@@ -67,11 +67,6 @@ def add_samples(total: Floats, samples: Floats) -> Floats:
     return np.asarray(np.add.reduce(np.concatenate([(total + samples[0])[None], samples[1:]])))
 
 
-def any_by_sample(mask: Bools) -> Bools:
-    """Returns, for each sample (the first of two axes), whether any element is true."""
-    return np.asarray(np.logical_or.reduce(mask, axis=-1))
-
-
 def first_true(mask: Bools, first: int = 0, last: int | None = None) -> int:
     """Returns the index of the first sample with a true element, from `first` up to but not
     including `last` (None: to the end). If there is none, returns the end of the range."""

@@ -29,7 +29,6 @@ import numpy as np
 from perfprobe import wire
 from perftop.base.arrays import Bools, Floats, Ints, Words
 from perftop.model.delta import (
-    BlockSlices,
     CounterLimits,
     Delta,
     DeltaLayout,
@@ -315,11 +314,14 @@ class _Unpacker:
 
     def __init__(self, layout: DeltaLayout) -> None:
         self._layout = layout
-        self._blocks = [(place.block.name, _empty_rows(place)) for place in layout.blocks]
+        self._blocks: list[tuple[str, wire.Rows]] = []
         """The name of each block, and empty rows for frames without the block."""
         bits, first = [], 0
         for place in layout.blocks:
             words, rows = place.block.valid_words, np.arange(place.count)[:, None]
+            sizes = HEAD_BYTES, 8 * words, 8 * place.columns
+            empty_rows = wire.Rows(*(bytes(size * place.count) for size in sizes))
+            self._blocks.append((place.block.name, empty_rows))
             bits.append((first + WORD_BITS * words * rows + np.arange(place.columns)).ravel())
             first += WORD_BITS * words * place.count
         self._bit_indexes: Ints = np.concatenate(bits)
@@ -383,13 +385,6 @@ class _Unpacker:
         if (stamps := self._layout.stamp_rows) is not None:
             has_value[:, stamps] = rows[:, stamps]
         return valid, has_value
-
-
-def _empty_rows(slices: BlockSlices) -> wire.Rows:
-    head, words = bytes(HEAD_BYTES * slices.count), slices.block.valid_words
-    return wire.Rows(
-        head, bytes(8 * words * slices.count), bytes(8 * slices.count * slices.columns)
-    )
 
 
 @dataclass(slots=True)

@@ -502,12 +502,10 @@ def cause_of(key: str) -> Cause:
 # numbers, whose keys end with the unit, and of types from `confidence`. `output/sentences.py` turns
 # it into text.
 
-_KIND_ORDER = [*KINDS]
-
 
 def severity_rank(kind: str) -> int:
     """Returns the rank of a kind by severity, worst first. Unknown kinds are last."""
-    return _KIND_ORDER.index(kind) if kind in KINDS else len(_KIND_ORDER)
+    return [*KINDS, kind].index(kind)
 
 
 @dataclass(slots=True)

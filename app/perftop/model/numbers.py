@@ -449,7 +449,6 @@ def _of_package(number: Number) -> Number:
     """Converts a number of the machine to the number of one package."""
     text = number.help.replace("of all packages", "of its package")
     text = text.replace("all packages", "its package").replace("the hottest package", "its package")
-    text = text.replace("Traffic to memory", "Traffic of its package")
     export = f"package_{number.export}" if number.export else ""
     return replace(number, key=f"package_{number.key}", label=f"p {number.label}", help=text,
                    export=export, title=number.plain_name)  # fmt: skip

@@ -267,26 +267,25 @@ class SiblingChecks:
             return samples
         rows = [np.zeros((samples, 0, 2 * len(calibration.candidates) + 2), np.int64)]
         for group in siblings:
-            low, high = self._factor_bounds(key, group, delta)
+            # Bounds of the factor, (samples, n, cores). With two threads, n is 2: each thread's
+            # count gives bounds. With more, n is 1: only all counts together give bounds.
+            run_shares, event_shares = group.run_shares, group.event_shares
+            ticks = delta.tables[self._counters.columns[key].block].ticks
+            span_s = ticks.take(group.rows, axis=-1) / self._counters.stamp_hz
+            if len(group.rows) > 2:
+                bounds = _event_bounds_of_many(run_shares, event_shares, span_s[:, 0])
+                low, high = (part[:, None] for part in bounds)
+            else:
+                if key == "distributed":
+                    event_shares = event_shares[:, :1] + event_shares[:, 1:]
+                shares = run_shares, event_shares, run_shares[:, ::-1]
+                low, high = factor_bounds(key, *shares, span_s)
             row_count, cores = low.shape[1:]
             if np.count_nonzero(group.spans_differ):
                 low = np.where(group.spans_differ[:, None], np.nan, low)
             outcomes = calibration.evidence_rows(low.reshape(-1, cores), high.reshape(-1, cores))
             rows.append(outcomes.reshape(samples, row_count, -1))
         return calibration.add_evidence(np.concatenate(rows, axis=1))
-
-    def _factor_bounds(self, key: str, group: SiblingCounts, delta: Delta) -> tuple[Floats, Floats]:
-        """Returns bounds of the factor, (samples, n, cores). With two threads, n is 2: each
-        thread's count gives bounds. With more, n is 1: only all counts together give bounds."""
-        counters, run_shares, event_shares = self._counters, group.run_shares, group.event_shares
-        block = counters.columns[key].block
-        span_s = delta.tables[block].ticks.take(group.rows, axis=-1) / counters.stamp_hz
-        if len(group.rows) > 2:
-            low, high = _event_bounds_of_many(run_shares, event_shares, span_s[:, 0])
-            return low[:, None], high[:, None]
-        if key == "distributed":
-            event_shares = event_shares[:, :1] + event_shares[:, 1:]
-        return factor_bounds(key, run_shares, event_shares, run_shares[:, ::-1], span_s)
 
     def check(self, siblings: list[SiblingCounts], delta: Delta) -> Codes:
         """Returns the doubts in `delta` plus those about SMT events."""

@@ -83,13 +83,6 @@ class SampleBatch:
         begin, end = self.doubted_samples.searchsorted([first, last])
         return self.doubted_samples[begin:end]
 
-    def with_records(self, first: int, last: int) -> Iterator[int]:
-        """Yields the indexes, from `first` up to but not including `last`, of samples with
-        records."""
-        for index in self.cached(_with_records):
-            if first <= index < last:
-                yield index
-
     def cached(self, make: Callable[[SampleBatch], T]) -> T:
         """Returns `make(batch)`, which is computed only once for each batch."""
         value = self._computed.get(make)
@@ -101,12 +94,13 @@ class SampleBatch:
 
 def task_snapshots(batch: SampleBatch) -> dict[int, TaskSnapshot]:
     """Returns the task records in the batch, by index of the sample. Not every sample has one."""
-    records = ((index, batch.frames[index].records) for index in batch.cached(_with_records))
+    records = ((index, batch.frames[index].records) for index in batch.cached(with_records))
     snapshots = ((index, TaskSnapshot.from_records(of_frame)) for index, of_frame in records)
     return {index: snapshot for index, snapshot in snapshots if snapshot is not None}
 
 
-def _with_records(batch: SampleBatch) -> list[int]:
+def with_records(batch: SampleBatch) -> list[int]:
+    """Returns the indexes of the samples with records."""
     return [index for index, frame in enumerate(batch.frames) if frame.records]
 
 
@@ -248,12 +242,6 @@ class SampleReader:
         columns = [key_at[key] for key in keys if isinstance(key, str) and key in key_at]
         self._taken_rows = self._taken_rows.copy()  # states from `state` share the old array
         self._taken_rows[np.ix_(rows, columns)] = note.kind == "taken"
-
-    def restore_best_traffic(self, batch: SampleBatch, sample: int) -> None:
-        """Sets the best memory traffic to its value after this sample, because a batch is computed
-        before its first sample is used."""
-        if batch.best_traffic is not None:
-            self.memory.best_rate = batch.best_traffic[sample]
 
     def skip(self, frames: Sequence[wire.Frame]) -> None:
         """Uses frames only as the baseline of the next sample."""

@@ -117,10 +117,22 @@ class Turbo:
             # With more active cores the ceiling is unknown, but it is at least the base clock.
             low[...], high[...] = np.minimum(self._base_clocks(delta), self._fastest), self._fastest
         if self._domains:
-            min_active, max_active = self._table_clocks(delta, np.where(online, util, 0.0), online)
-            is_known = np.isfinite(min_active)
-            low = np.where(is_known, min_active, low)
-            high = np.fmax(np.where(is_known, max_active, high), self._favoured)
+            run = self._cores.threads(np.where(online, util, 0.0), 0.0)
+            core_online = self._cores.sum_of_threads(online.astype(float)) > 0
+            min_active, max_active = self._active_shares(delta, run, core_online)
+            runs = np.maximum(np.where(np.isnan(run), 0.0, run), MIN_ACTIVE_SHARE)
+            lowest, highest = np.full((2, *runs.shape), np.nan)
+            for steps, cores in self._domains:
+                for sample in np.ndindex(runs.shape[:-2]):
+                    index = (*sample, cores)
+                    active = min_active[index], max_active[index]
+                    lowest[index], highest[index] = _ceiling_range(steps, runs[index], *active)
+            # means over the running time of the threads; NaN for cores without a table
+            total = runs.sum(axis=-1)
+            lowest, highest = ((hz * runs).sum(axis=-1) / total for hz in (lowest, highest))
+            is_known = np.isfinite(lowest)
+            low = np.where(is_known, lowest, low)
+            high = np.fmax(np.where(is_known, highest, high), self._favoured)
         for key, rows, indexes in self._exact:
             exact = self._gauge_means(key, "package", delta).take(indexes, axis=-1)
             low[..., rows] = high[..., rows] = exact
@@ -129,21 +141,6 @@ class Turbo:
         if self._has_upper_bounds:
             low, high = (np.where(hz > self._fastest, self._fastest, hz) for hz in (low, high))
         return Ceilings(low, high, np.where(self._has_ceiling, low, np.nan))
-
-    def _table_clocks(self, delta: Delta, util: Floats, online: Bools) -> tuple[Floats, Floats]:
-        """Returns the low and high ceilings in Hz by turbo table; NaN for cores without one."""
-        run = self._cores.threads(util, 0.0)
-        core_online = self._cores.sum_of_threads(online.astype(float)) > 0
-        min_active, max_active = self._active_shares(delta, run, core_online)
-        runs = np.maximum(np.where(np.isnan(run), 0.0, run), MIN_ACTIVE_SHARE)
-        low, high = np.full((2, *runs.shape), np.nan)
-        for steps, cores in self._domains:
-            for sample in np.ndindex(runs.shape[:-2]):
-                index = (*sample, cores)
-                active = min_active[index], max_active[index]
-                low[index], high[index] = _ceiling_range(steps, runs[index], *active)
-        total = runs.sum(axis=-1)
-        return (low * runs).sum(axis=-1) / total, (high * runs).sum(axis=-1) / total
 
     def _base_clocks(self, delta: Delta) -> Floats:
         """Returns the base clock of each core. Hybrids need one for each CPU, because the machine's
@@ -176,7 +173,20 @@ class Turbo:
         """Returns the lower and upper bounds of the share of the span for which each core was
         active. Without counters of deep sleep, a core that did not run is assumed to have slept."""
         if self._sleep_counters:
-            share = self._awake_shares(delta)
+            counters = self._counters
+            tsc_hz = counters.hello.tsc_hz.hz if counters.hello.tsc_hz else np.nan
+            sleep_share: Floats | float = 0.0
+            keys = {column.counter.key for column in self._sleep_counters}
+            for column in self._sleep_counters:
+                table = delta.tables[column.block]
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    seconds = table.ticks / counters.stamp_hz
+                    share = table.increments[..., column.index] / tsc_hz / seconds
+                by_core = with_extra_column(share, np.nan)[..., self._cores.block_row]
+                if column.counter.key == "core_c7" and "core_c6" in keys:
+                    by_core = np.where(self._is_small_core[self._cores.rows[:, 0]], 0.0, by_core)
+                sleep_share = sleep_share + by_core
+            share = np.asarray(1 - sleep_share)
             is_known = np.isfinite(share)
             share = np.clip(share, 0.0, 1.0)
             min_active, max_active = np.where(is_known, share, 0.0), np.where(is_known, share, 1.0)
@@ -185,22 +195,6 @@ class Turbo:
             min_active = np.where(np.isnan(longest_run), 0.0, longest_run)
             max_active = np.where((run > 0).any(axis=-1) | np.isnan(run).any(axis=-1), 1.0, 0.0)
         return np.where(core_online, min_active, 0.0), np.where(core_online, max_active, 0.0)
-
-    def _awake_shares(self, delta: Delta) -> Floats:
-        counters = self._counters
-        tsc_hz = counters.hello.tsc_hz.hz if counters.hello.tsc_hz else np.nan
-        sleep_share: Floats | float = 0.0
-        keys = {column.counter.key for column in self._sleep_counters}
-        for column in self._sleep_counters:
-            table = delta.tables[column.block]
-            with np.errstate(divide="ignore", invalid="ignore"):
-                seconds = table.ticks / counters.stamp_hz
-                share = table.increments[..., column.index] / tsc_hz / seconds
-            by_core = with_extra_column(share, np.nan)[..., self._cores.block_row]
-            if column.counter.key == "core_c7" and "core_c6" in keys:
-                by_core = np.where(self._is_small_core[self._cores.rows[:, 0]], 0.0, by_core)
-            sleep_share = sleep_share + by_core
-        return np.asarray(1 - sleep_share)
 
     def clock_caps(self, delta: Delta) -> ClockCaps:
         """Returns the lowest clock limit that a user or program set, by core. A switch, such as
@@ -309,21 +303,18 @@ def valid_tables(
     free, bounds = np.ones(len(numbers), bool), np.full(len(numbers), np.nan)
     tables = []
     for turbo in turbos[:MAX_TABLES]:
-        if not _is_valid(turbo.steps):
+        steps = turbo.steps
+        is_valid = 0 < len(steps) <= MAX_STEPS
+        is_valid &= all(a.cores < b.cores and a.hz >= b.hz for a, b in pairwise(steps))
+        is_valid &= all(0 < s.cores <= MAX_CORES and 0 < s.hz <= MAX_HZ for s in steps)
+        if not is_valid:
             continue
         is_listed = np.isin(numbers, turbo.cpus) if turbo.cpus is not None else np.ones_like(free)
         if turbo.origin.startswith(UPPER_BOUND_ORIGIN):
-            bounds[is_listed] = np.fmax(bounds[is_listed], turbo.steps[0].hz)
+            bounds[is_listed] = np.fmax(bounds[is_listed], steps[0].hz)
         elif (is_listed & free).any():
-            cores, hz = zip(*((step.cores, step.hz) for step in turbo.steps), strict=True)
-            steps = np.array(cores, int), np.array(hz, float)
-            tables.append(TurboTable(*steps, is_listed & free, turbo.origin))
+            cores, hz = zip(*((step.cores, step.hz) for step in steps), strict=True)
+            arrays = np.array(cores, int), np.array(hz, float)
+            tables.append(TurboTable(*arrays, is_listed & free, turbo.origin))
             free &= ~is_listed
     return tables, bounds
-
-
-def _is_valid(steps: Sequence[wire.Step]) -> bool:
-    if not 0 < len(steps) <= MAX_STEPS:
-        return False
-    is_ordered = all(a.cores < b.cores and a.hz >= b.hz for a, b in pairwise(steps))
-    return is_ordered and all(0 < s.cores <= MAX_CORES and 0 < s.hz <= MAX_HZ for s in steps)

@@ -142,21 +142,16 @@ class ProbeStream(_ClosingStream):
                 async with asyncio.timeout_at(silence.check_s):
                     data = await stdout.read(READ_BYTES)
             if silence.has_expired():
-                self._fail_after_silence(hello, silence.limit_s)
+                remote_name, span = self._probe.remote_name, f"for {silence.limit_s:.0f} s"
+                if remote_name is not None:
+                    nothing = "connected, but received nothing"
+                    what = nothing if hello is None else "received no sample"
+                    raise BrokenLink(f"{remote_name}: {what} {span}", UNAVAILABLE)
+                if hello is None or self.fails_when_silent():
+                    tail = "" if hello is None else "; the measurement is incomplete"
+                    raise Failed(f"the probe has sent nothing {span} (was it stopped?){tail}")
             if data is not None:
                 return data
-
-    def _fail_after_silence(self, hello: wire.Hello | None, limit_s: float) -> None:
-        """Raises Failed after a silence, unless the probe is on this machine and the caller also
-        waits for something else."""
-        remote_name, span = self._probe.remote_name, f"for {limit_s:.0f} s"
-        if remote_name is not None and hello is None:
-            raise BrokenLink(f"{remote_name}: connected, but received nothing {span}", UNAVAILABLE)
-        if remote_name is not None:
-            raise BrokenLink(f"{remote_name}: received no sample {span}", UNAVAILABLE)
-        if hello is None or self.fails_when_silent():
-            tail = "" if hello is None else "; the measurement is incomplete"
-            raise Failed(f"the probe has sent nothing {span} (was it stopped?){tail}")
 
     def set_read_pause(self, seconds: float) -> None:
         """Makes the stream read once every `seconds`; 0, the default: whenever data arrive. Between
@@ -272,26 +267,24 @@ class LinkedStream(_ClosingStream):
         rest: list[wire.Message] = []
         for message in messages:
             if isinstance(message, wire.Hello):
-                joined_messages = self._join_hello(message)
+                link, mismatch = self.link, ""
+                if self._joiner.hello is not None:
+                    reason = link.broken_reason
+                    link.set_connected()
+                    mismatch = self._joiner.mismatch_text(message)
+                    if mismatch and not self._restarts:
+                        text = f"{link.remote_name}: {mismatch}; the earlier data is kept"
+                        raise StreamEnded(text)
+                if self._joiner.hello is None or mismatch:
+                    self._joiner, joined_messages = StreamJoiner(message), [message]
+                else:
+                    joined_messages = self._joiner.gap_notes(message, reason)
                 self._is_up = True
             elif isinstance(message, wire.Note) and message.kind == "echo":
                 self.link.on_echo(message)
             else:
                 rest.append(message)
         return [*joined_messages, *self._joiner.joined_messages(rest)]
-
-    def _join_hello(self, hello: wire.Hello) -> list[wire.Message]:
-        link = self.link
-        if self._joiner.hello is not None:
-            reason = link.broken_reason
-            link.set_connected()
-            mismatch = self._joiner.mismatch_text(hello)
-            if not mismatch:
-                return self._joiner.gap_notes(hello, reason)
-            if not self._restarts:
-                raise StreamEnded(f"{link.remote_name}: {mismatch}; the earlier data is kept")
-        self._joiner = StreamJoiner(hello)
-        return [hello]
 
     def _mark_broken(self, failed: Failed) -> None:
         """Marks the link as broken. Raises the failure if another attempt would be useless: there

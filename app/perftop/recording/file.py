@@ -45,12 +45,30 @@ _LENGTH_BYTES = {0xC4: 1, 0xC5: 2, 0xC6: 4}
 """Size in bytes of the length of a message, by the first byte of the message."""
 
 
-class Recording:
+class _Closable:
+    _file: BinaryIO | io.BufferedReader | ExitStack
+    """The open file, or files, of a recording."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+class Recording(_Closable):
     """A recording in a file."""
+
+    _file: BinaryIO
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file: BinaryIO = _open_file(path)
+        try:
+            if path == Path("-") or path.is_fifo():  # opening a pipe might block
+                raise Failed(f"cannot replay {path}: it is a pipe; perftop export reads pipes")
+            self._file = path.open("rb")
+        except OSError as error:
+            raise failure_to(f"read {path}", error) from None
         # read before `size`, because the writer may end in between
         self.is_growing = _is_locked(self._file)
         """Whether the file was being written when it was opened; if so, it has no end yet."""
@@ -73,12 +91,6 @@ class Recording:
         except Failed:
             self._file.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
 
     @property
     def damage(self) -> str | None:
@@ -303,15 +315,6 @@ class Recording:
         return True
 
 
-def _open_file(path: Path) -> BinaryIO:
-    try:
-        if path == Path("-") or path.is_fifo():  # opening a pipe might block
-            raise Failed(f"cannot replay {path}: it is a pipe; perftop export reads pipes")
-        return path.open("rb")
-    except OSError as error:
-        raise failure_to(f"read {path}", error) from None
-
-
 def _is_locked(file: BinaryIO) -> bool:
     """Returns whether a writer holds its lock on the file. The kernel releases it however the
     writer ends. The shared lock taken here does not disturb a writer, which locks only a file that
@@ -351,7 +354,7 @@ def _time_ns(fields: Mapping[str, object]) -> int:
     return time_ns if isinstance(time_ns, int) and 0 <= time_ns < 1 << 63 else -1
 
 
-class RecordingDirectory:
+class RecordingDirectory(_Closable):
     """A recording in a directory of parts, each a complete recording in a file. A ring on disk is
     such a directory, and so is a recording kept from it. Parts may be removed while it is read."""
 
@@ -363,7 +366,7 @@ class RecordingDirectory:
         """Error messages of parts that could not be opened."""
         with ExitStack() as stack:
             self._parts = [stack.enter_context(part) for part in self._open_parts()]
-            self._files = stack.pop_all()
+            self._file = stack.pop_all()
         self.hello = self._parts[0].hello
         self.checked = all(part.checked for part in self._parts)
         self.is_growing = any(part.is_growing for part in self._parts)
@@ -384,12 +387,6 @@ class RecordingDirectory:
         if not count:
             reason = self._failures[0] if self._failures else "it is a directory; name a file in it"
             raise Failed(f"{self.path} is not a perftop recording: {reason}", DAMAGED)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._files.close()
 
     @property
     def size(self) -> int:
@@ -436,8 +433,10 @@ def has_parts(path: Path) -> bool:
     return path.is_dir() and any(path.glob(f"*{UNFINISHED_SUFFIX}"))
 
 
-class PipedRecording:
+class PipedRecording(_Closable):
     """A recording or a stream in a pipe, which is read once, up to the first damage."""
+
+    _file: io.BufferedReader
 
     def __init__(self, name: str, file: io.BufferedReader) -> None:
         self.size: int | None = None
@@ -455,12 +454,6 @@ class PipedRecording:
             raise
         assert isinstance(first, wire.Hello)
         self.hello, self.checked = first, self._reader.decoder.checked
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
 
     def messages(self) -> Iterator[wire.Message]:
         """Returns the messages after the hello. They can be read only once."""

@@ -94,7 +94,11 @@ class Ring:
             except OSError:
                 os.close(self._directory.fd)
                 raise Failed(f"{path} is in use: another perftop records there") from None
-            self._keep_parts_of_last_run()
+            if leftovers := self._directory.files(_PART_NAME):  # of the last run
+                with self._make_kept_directory(PREVIOUS_RUN) as kept:
+                    for name in leftovers:
+                        os.rename(name, name, src_dir_fd=self._directory.fd, dst_dir_fd=kept.fd)
+                self.notices.append(f"the contents left by the last run are in {kept.path}")
         except OSError as error:
             raise write_failure(path, error) from None
 
@@ -300,16 +304,6 @@ class Ring:
             while kept_directory.stat(f"{stem}.perftop") is not None:
                 stem, number = f"{first}-{number}", number + 1
             return kept_directory.subdirectory(f"{stem}.perftop", make=True)
-
-    def _keep_parts_of_last_run(self) -> None:
-        """Moves parts left by the last run to a kept recording."""
-        leftovers = self._directory.files(_PART_NAME)
-        if not leftovers:
-            return
-        with self._make_kept_directory(PREVIOUS_RUN) as directory:
-            for name in leftovers:
-                os.rename(name, name, src_dir_fd=self._directory.fd, dst_dir_fd=directory.fd)
-        self.notices.append(f"the contents left by the last run are in {directory.path}")
 
 
 def _part_sizes(directory: OwnDirectory) -> _Sizes:

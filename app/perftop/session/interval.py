@@ -198,7 +198,19 @@ class Span:
         `end_ns`, `unix`: raw time and Unix time of the end. `resting_before`: mask of the CPUs at
         rest in the previous interval."""
         counters, events = reader.counters, reader.evaluator.registry.counters
-        values, split, ceilings = self._evaluate(reader)
+        batch, index, online = self._only_sample or (None, 0, b"")
+        is_current = online == reader.online.tobytes()
+        if batch is not None and batch.cores is reader.cores and is_current:
+            values, split = batch.values.samples(index), batch.split[index]
+            ceilings = batch.ceilings[index]
+        else:
+            values = self.values(reader)
+            trusted_delta, trusted_values = self.delta, values
+            if self._trusted_delta is not None:
+                trusted_delta = self._trusted_delta
+                trusted_values = reader.evaluator.evaluate(trusted_delta)
+            split = reader.splitter.split(trusted_delta, trusted_values, reader.online)
+            ceilings = reader.ceilings(self.delta, values)
         totals, rates = reader.totals, reader.totals.rates(self.delta)
         columns = ((key, counters.columns.get(key)) for key in (*COUNTS, *events))
         tables = self.delta.tables
@@ -230,19 +242,6 @@ class Span:
             sample_count=self.sample_count,
             snapshot=snapshot,
         )
-
-    def _evaluate(self, reader: SampleReader) -> tuple[Values, SmtShares, Ceilings]:
-        batch, index, online = self._only_sample or (None, 0, b"")
-        is_current = online == reader.online.tobytes()
-        if batch is not None and batch.cores is reader.cores and is_current:
-            return batch.values.samples(index), batch.split[index], batch.ceilings[index]
-        values = self.values(reader)
-        trusted_delta, trusted_values = self.delta, values
-        if self._trusted_delta is not None:
-            trusted_delta = self._trusted_delta
-            trusted_values = reader.evaluator.evaluate(trusted_delta)
-        split = reader.splitter.split(trusted_delta, trusted_values, reader.online)
-        return values, split, reader.ceilings(self.delta, values)
 
 
 def _lost_sums(batch: SampleBatch) -> Floats:

@@ -216,14 +216,6 @@ class Packer:
     def unpack_many(self, packed: Sequence[bytes]) -> list[wire.Frame | wire.Note]:
         """Unpacks messages. The result is the same as that of `unpack` for each in turn. If a
         message is damaged, raises WireError, ValueError or TypeError, and unpacks none."""
-        last_words = dict(self._last_words)
-        try:
-            return self._unpack_messages(packed)
-        except Exception:
-            self._last_words = last_words
-            raise
-
-    def _unpack_messages(self, packed: Sequence[bytes]) -> list[wire.Frame | wire.Note]:
         messages: list[wire.Frame | wire.Note | None] = [None] * len(packed)
         forms: dict[bytes, dict[int, Any]] = {}
         for index, data in enumerate(packed):
@@ -235,19 +227,22 @@ class Packer:
                 forms.setdefault(form, {})[index] = (head, records, words)
         if len(packed) > 1 and self._exceeds_max_words(forms):
             return [self.unpack(data) for data in packed]
-        for form, frames in forms.items():
-            layout, frames_left = self._layouts.layout(form), iter(frames.items())
-            count = max(1, UNPACKED_WORDS // max(1, layout.words))
-            while batch := [*islice(frames_left, count)]:
-                packed_words = [words for _, (*_, words) in batch]
-                rows = unpack(layout, self._previous_words(form, layout), packed_words)
-                self._keep_last(form, rows[-1].copy())
-                blocks = self._layouts.blocks(form, rows.take(layout.inverse_order, axis=1))
-                for (index, (head, records, _)), of_frame in zip(batch, blocks, strict=True):
-                    seq, time_ns, lost_count, late_count = head
-                    messages[index] = wire.Frame(
-                        seq, time_ns, of_frame, lost_count, late_count, records
-                    )
+        last_words = dict(self._last_words)
+        try:
+            for form, frames in forms.items():
+                layout, frames_left = self._layouts.layout(form), iter(frames.items())
+                count = max(1, UNPACKED_WORDS // max(1, layout.words))
+                while batch := [*islice(frames_left, count)]:
+                    packed_words = [words for _, (*_, words) in batch]
+                    rows = unpack(layout, self._previous_words(form, layout), packed_words)
+                    self._keep_last(form, rows[-1].copy())
+                    blocks = self._layouts.blocks(form, rows.take(layout.inverse_order, axis=1))
+                    for (index, (head, records, _)), of_frame in zip(batch, blocks, strict=True):
+                        seq, time_ns, lost, late = head
+                        messages[index] = wire.Frame(seq, time_ns, of_frame, lost, late, records)
+        except Exception:
+            self._last_words = last_words
+            raise
         return [message for message in messages if message is not None]
 
     def _keep_last(self, form: bytes, last_words: Words) -> None:

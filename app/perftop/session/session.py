@@ -23,7 +23,13 @@ from perftop.detect.pipeline import Detection
 from perftop.model.differences import suspended_ns
 from perftop.model.kinds import Episode
 from perftop.model.numbers import MACHINE
-from perftop.model.sample_reader import Sample, SampleBatch, SampleReader, task_snapshots
+from perftop.model.sample_reader import (
+    Sample,
+    SampleBatch,
+    SampleReader,
+    task_snapshots,
+    with_records,
+)
 from perftop.model.smt import Calibration
 from perftop.model.tasks import TaskSnapshot, ThreadActivity
 from perftop.session import episodes
@@ -236,7 +242,8 @@ class Session:
         self.now_ns, self.frames = newest_frame.time_ns, self.frames + last - first
         self.dropped_frames, self.late_samples = newest_frame.lost, newest_frame.late
         self.newest_samples = batch, first, last
-        self.reader.restore_best_traffic(batch, last - 1)
+        if batch.best_traffic is not None:  # a batch is computed before its first sample is used
+            self.reader.memory.best_rate = batch.best_traffic[last - 1]
         if self.history is not None:
             self.history.keep_samples(batch, first, last, self.reader)
         self.run.add(batch, first, last, self.reader)
@@ -247,7 +254,9 @@ class Session:
         if self._summarises:
             self.distribution.add(batch, first, last)
         snapshot_before = self.snapshot
-        for index in batch.with_records(first, last):
+        for index in batch.cached(with_records):
+            if not first <= index < last:
+                continue
             frame = batch.frames[index]
             snapshot = batch.cached(task_snapshots).get(index)
             self._apply_records(frame, snapshot)

@@ -159,21 +159,17 @@ class CpuColumns:
         self.first_cpus = [row.cpu if core < 0 else cores.lists[core][0] for row, core in positions]
         """For each CPU, the first CPU of its core, or itself if its core is unknown."""
         self.by_key = columns_by_key(session)
-        counted_keys = self._counted_keys()
-        columns = self.by_key.items()
-        self._counted_columns = tuple(column for key, column in columns if key in counted_keys)
-
-    def _counted_keys(self) -> set[str]:
-        session, counters = self._session, self._session.counters.columns
-        keys = {key for key, variants in session.evaluator.variants.items() if variants}
+        counters, columns = session.counters.columns, self.by_key.items()
+        counted_keys = {key for key, variants in session.evaluator.variants.items() if variants}
         threads = {len(core) for core in session.cores}
         if 2 in threads and any(key in counters for key in (*ANY_COUNTERS, *TRACED_COUNTERS)):
-            keys |= set(STATES)
+            counted_keys |= set(STATES)
         elif max(threads, default=1) > 2:
-            keys.add("neither")
+            counted_keys.add("neither")
         if session.reader.turbo.cpus.any():
-            keys.add("turbo_ceiling_hz")
-        return keys | ({"smi"} & counters.keys())
+            counted_keys.add("turbo_ceiling_hz")
+        counted_keys |= {"smi"} & counters.keys()
+        self._counted_columns = tuple(column for key, column in columns if key in counted_keys)
 
     def columns(self) -> tuple[Number, ...]:
         """Returns the columns of this stream. The task column is included once tasks are known."""
