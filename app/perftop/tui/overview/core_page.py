@@ -58,7 +58,8 @@ from perftop.tui.shared.row_numbers import (
 )
 from perftop.tui.shared.verdict import is_past, verdict_at
 
-VALUE_WIDTH = 8
+MIN_VALUE_WIDTH, VALUE_WIDTH = 5, 8
+"""Minimum and usual width of a value, in cells."""
 MIN_ORIGIN_WIDTH = 20
 """Minimum width of the formula of a number, in cells."""
 MIN_HISTORY_WIDTH, MAX_HISTORY_WIDTH, SCALE_WIDTH = 12, 60, 6
@@ -265,7 +266,8 @@ class CorePage(ChartedView):
         size = (width + GAP) // columns - GAP
         if number_line_width(len(cpus), VALUE_WIDTH) > size:
             cpus = [cpu for cpu in cpus if cpu == settings.cpu]
-        numbers_width = number_line_width(len(cpus), VALUE_WIDTH)
+        value_width = max(MIN_VALUE_WIDTH, min(VALUE_WIDTH, size - number_line_width(0, 0)))
+        numbers_width = number_line_width(len(cpus), value_width)
         room = size - numbers_width
         history_width = min(room - SCALE_WIDTH - 1, MAX_HISTORY_WIDTH)
         clock = session_clock_unit(session, settings.units, ghz_if_unknown=True)
@@ -273,14 +275,14 @@ class CorePage(ChartedView):
         has_histories = history_width >= MIN_HISTORY_WIDTH
         histories = self._drawn_histories(history_width, clock, worst) if has_histories else {}
         origin_width = room - history_width - SCALE_WIDTH - 1 if has_histories else room
-        names = "".join(f"{f'CPU {cpu}':>{VALUE_WIDTH}}" for cpu in cpus)
+        names = "".join(f"{f'CPU {cpu}':>{value_width}}" for cpu in cpus)
         blocks: list[list[list[Run]]] = []
         rows = min(-(-len(self._numbers) // columns), max(0, height - 2))
         for first in range(0, min(len(self._numbers), rows * columns), max(1, rows)):
             lines: list[list[Run]] = [[(f"{names:>{numbers_width - 4}}", "dim")]]
             for number in self._numbers[first : first + rows]:
                 key, episode = number.key, worst.get(number.key)
-                line = number_line(session, interval, number, cpus, VALUE_WIDTH, clock, episode)
+                line = number_line(session, interval, number, cpus, value_width, clock, episode)
                 if has_histories:
                     blank = " " * (history_width + SCALE_WIDTH + 1), "text"
                     line += histories.get(key, [blank])
