@@ -127,10 +127,17 @@ class CorePage(ChartedView):
         min_panel_lines = min(MAX_MIN_PANEL_LINES, round(PANELS_SHARE * height))
         if page_charts.choose_layout(height, self.size.width, min_panel_lines):
             self.shown_charts = page_charts
-        self._numbers, self._scale_tops = _counted_numbers(session, self.interval), {}
+        # The numbers of CPUs and cores, the most important first, then those of packages and L3s.
+        numbers = [number for number in CpuColumns(session).columns() if number.unit]
+        order = {key: i for i, key in enumerate(NUMBER_KEYS)}
+        numbers.sort(key=lambda number: order.get(number.key, len(order)))
+        packages, caches = self.interval.packages, self.interval.caches
+        numbers += [NUMBERS[key] for key, name in PACKAGE_FIELDS.items() if name in packages]
+        numbers += [number for key, number in L3.items() if key in caches]
+        self._numbers, self._scale_tops = numbers, {}
         self._histories, self._tasks, self._episodes = (None, {}), (None, []), (None, [])
         metrics = session.evaluator.metrics
-        keys = ["util", "busy_hz", *(n.key for n in self._numbers if n.key in metrics)]
+        keys = ["util", "busy_hz", *(n.key for n in numbers if n.key in metrics)]
         cpus = [core.cpus]
         self._history = ColumnHistory(
             session, list(dict.fromkeys(keys)), core.positions,
@@ -299,24 +306,16 @@ class CorePage(ChartedView):
     def _drawn_histories(
         self, columns: int, clock: ClockUnit, worst: Mapping[str, Episode]
     ) -> dict[str, list[Run]]:
-        """Returns the drawn histories by key of the number, for numbers that have a history."""
-        interval, settings, history = self.interval, self.settings, self._history
+        """Returns the drawn histories by key of the number, for numbers that have a history. Halts
+        and steal are those of the CPU with the highest value, other metrics those of the busiest
+        CPU."""
+        session, interval, settings = self.session, self.interval, self.settings
+        core, history = self._core, self._history
         now_ns = interval.time_ns if settings.pinned_ns is None else settings.pinned_ns
-        history.update(columns, settings.window_s, now_ns, is_past=is_past(self.session, interval))
+        history.update(columns, settings.window_s, now_ns, is_past=is_past(session, interval))
         inputs = history.axis, clock, [*worst]
-        if inputs != self._histories[0]:
-            values = self._read_histories()
-            self._histories = inputs, {
-                number.key: self._history_runs(number, clock, values[number.key],
-                                               is_lowered=number.key in worst)
-                for number in self._numbers if number.key in values
-            }  # fmt: skip
-        return self._histories[1]
-
-    def _read_histories(self) -> dict[str, Floats]:
-        """Returns the values of the numbers over the window, by key. Halts and steal are those of
-        the CPU with the highest value, other metrics those of the busiest CPU."""
-        session, core, history = self.session, self._core, self._history
+        if inputs == self._histories[0]:
+            return self._histories[1]
         busiest = busiest_cpu_indexes(history.series("util").T, history.series("busy_hz").T)
         values = {key: core_values(key, history.series(key).T, busiest) for key in history.metrics}
         values |= dict(zip((*STATES, "turbo_ceiling_hz"), history.series("core")[0], strict=True))
@@ -326,7 +325,12 @@ class CorePage(ChartedView):
                 index = _shared_index(session, number, core)
                 if index is not None and index < series.shape[1]:
                     values[number.key] = series[:, index]
-        return values
+        self._histories = inputs, {
+            number.key: self._history_runs(number, clock, values[number.key],
+                                           is_lowered=number.key in worst)
+            for number in self._numbers if number.key in values
+        }  # fmt: skip
+        return self._histories[1]
 
     def _history_runs(
         self, number: Number, clock: ClockUnit, values: Floats, *, is_lowered: bool
@@ -355,16 +359,6 @@ def _core_name(core: Core) -> str:
         f"{core.type}-core" if core.type else "",
     ]
     return " · ".join(filter(None, parts))
-
-
-def _counted_numbers(session: Session, interval: Interval) -> list[Number]:
-    """Returns the numbers that this stream has: those of CPUs and cores, the most important first,
-    then those of packages and L3s."""
-    numbers = [number for number in CpuColumns(session).columns() if number.unit]
-    order = {key: i for i, key in enumerate(NUMBER_KEYS)}
-    numbers.sort(key=lambda number: order.get(number.key, len(order)))
-    numbers += [NUMBERS[key] for key, name in PACKAGE_FIELDS.items() if name in interval.packages]
-    return numbers + [number for key, number in L3.items() if key in interval.caches]
 
 
 def _shared_index(session: Session, number: Number, core: Core) -> int | None:

@@ -247,15 +247,22 @@ def core_panel(
     size = max(1, min(_VALUE_WIDTHS[1], room // len(cpus)))
     headings = "".join(f"{f'CPU {cpu}':>{size}}" for cpu in cpus)
     worst = worst_by_number(session, interval, cpus)
-    numbers = [NUMBERS[key] for key in NUMBER_KEYS] + [*session.evaluator.registry.events.values()]
-    clock = session_clock_unit(session, settings.units)
+    row, name = session.topology[session.position[core[0]]], f"CPU {core[0]}"
+    if len(core) > 1 and row.core is not None:
+        has_packages = len({row.package for row in session.topology}) > 1
+        name = f"core {row.package}:{row.core}" if has_packages else f"core {row.core}"
+    variants, clock = session.evaluator.variants, session_clock_unit(session, settings.units)
+    keys = [key for key in NUMBER_KEYS if variants["ipc" if key == "ipc_alone" else key]]
+    if all(len(cpus) != 2 for cpus in session.cores) and "ipc_alone" in keys:
+        keys.remove("ipc_alone")
+    if variants["system"] and "kernel_cycles" in keys:
+        keys.remove("kernel_cycles")
+    numbers = [NUMBERS[key] for key in keys] + [*session.evaluator.registry.events.values()]
     lines: list[list[Run]] = [
-        panel_title(_core_name(session, core), "selected", width),
+        panel_title(name, "selected", width),
         [(" " * (INDENT + _NAME_WIDTH) + headings, "dim")],
     ]
     for number in numbers:
-        if not _is_counted(session, number.key):
-            continue
         episode = worst.get(number.key)
         lines.append(number_line(session, interval, number, cpus, size, clock, episode))
     return [(line, None) for line in lines]
@@ -319,23 +326,6 @@ def worst_by_number(session: Session, interval: Interval, cpus: list[int]) -> di
         if key and episode_style.is_loss(episode) and not set(cpus).isdisjoint(episode.cpus):
             episode_by_key.setdefault(key, episode)
     return episode_by_key
-
-
-def _core_name(session: Session, core: list[int]) -> str:
-    row = session.topology[session.position[core[0]]]
-    if len(core) == 1 or row.core is None:
-        return f"CPU {core[0]}"
-    has_packages = len({row.package for row in session.topology}) > 1
-    return f"core {row.package}:{row.core}" if has_packages else f"core {row.core}"
-
-
-def _is_counted(session: Session, key: str) -> bool:
-    """Returns whether the stream has this number."""
-    if key == "ipc_alone":
-        return bool(session.evaluator.variants["ipc"]) and any(len(c) == 2 for c in session.cores)
-    if key == "kernel_cycles" and session.evaluator.variants["system"]:
-        return False
-    return bool(session.evaluator.variants[key])
 
 
 def _cpu_cells(
