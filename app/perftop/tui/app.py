@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Full
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from textual import events
@@ -32,13 +32,11 @@ from textual.worker import WorkerFailed
 from perftop.base import END_SIGNALS, errors
 from perftop.base.errors import Failed
 from perftop.base.files import make_directory, read_own_file, replace, user_directory
+from perftop.base.text import supports_unicode
 from perftop.draw import theme
 from perftop.process.signals import check_loop, hold_signals, on_signal, run_loop
 from perftop.tui.config import Config
 from perftop.tui.shared import keys
-
-if TYPE_CHECKING:
-    from textual.drivers._writer_thread import WriterThread
 
 MAX_THEME_BYTES = 100
 
@@ -267,17 +265,21 @@ class PerfTopApp(App[None]):
         self._handle_exception(error)
 
 
-def run_app(app: PerfTopApp, *, mouse: bool, on_start: Callable[[], None] = lambda: None) -> int:
+def run_app(
+    source: ScreenSource, config: Config, *, mouse: bool,
+    on_start: Callable[[], None] = lambda: None,
+) -> int:  # fmt: skip
     """Runs the app; returns the exit status. Raises Failed if the app failed or had nothing to
     show. Holds signals that end perftop until the app handles them, so that the terminal is always
     restored. `on_start`: called once signals are held."""
+    app = PerfTopApp(source, config, ascii_=not supports_unicode())
     check_loop()  # checked first, so that a failure occurs before the app takes over the terminal
     app.restore_theme()
     hold_signals()
     on_start()
     with drawing_on_stdout():
         run_loop(app.run_async, mouse=mouse)
-    if message := app.source.end_recording():
+    if message := source.end_recording():
         errors.print_error(message)
     if app.failure is not None and app.failure.status:
         raise app.failure
@@ -312,8 +314,6 @@ arrive, the user has pressed the Esc key."""
 
 
 class TerminalDriver(LinuxDriver):
-    _writer_thread: WriterThread | None
-
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         screen = self._file

@@ -54,7 +54,6 @@ class CommandSource(LiveSource):
         super().__init__(opener, interval_ns, link=link)
         self.tty = tty
         self.measurement: CommandMeasurement | None = None
-        self._notes: RunNotes | None = None
         self._reading: asyncio.Task[None] | None = None
         self._is_screen_closed = False
         self._is_stopped = False
@@ -99,11 +98,11 @@ class CommandSource(LiveSource):
                         and (self.run is None or self._is_screen_closed)
                     )
                     command_window.set_pause_function(stream.set_read_pause)
-                self._notes = RunNotes(self.tty.job, command_window)
+                notes = RunNotes(self.tty.job, command_window)
                 async for messages in stream:
                     single_messages = [[message] for message in messages]
                     for batch in [messages] if self._may_read_late else single_messages:
-                        self._measure(self.measurement, self._notes, batch)
+                        self._measure(self.measurement, notes, batch)
                         if self._is_screen_closed and self.measurement.summary:
                             return
             self.end(Failed("the probe has ended", 0))

@@ -74,13 +74,8 @@ def parse_config(raw: bytes, name: str) -> Config:
     if errors:
         first, *other_errors = [f"{name}:{line}: {problem}" for line, problem in sorted(errors)]
         raise Failed(first, USAGE, further_lines=other_errors)
-    default = Config()
-    return Config(
-        document.get("theme", default.theme),
-        document.get("units", default.units),
-        tuple(document.get("columns", ())),
-        _keymap(document.get("keys", {})),
-    )
+    columns, keymap = tuple(document.get("columns", ())), _keymap(document.get("keys", {}))
+    return Config(**(document | {"columns": columns, "keys": keymap}))
 
 
 def default_text() -> str:

@@ -17,7 +17,7 @@ from textual.binding import BindingType
 from textual.worker import Worker
 
 from perftop.base.errors import Failed
-from perftop.base.text import duration, safe_text, supports_unicode
+from perftop.base.text import duration, safe_text
 from perftop.draw.columns import column_at
 from perftop.draw.strips import Line
 from perftop.model.kinds import cause_of
@@ -25,14 +25,12 @@ from perftop.process.job_terminal import next_key
 from perftop.session.fleet import ORDERS, Fleet
 from perftop.session.fleet_machine import FIELDS
 from perftop.tui import fleet_state, fleet_views
-from perftop.tui.app import PerfTopApp, ScreenSource, run_app
-from perftop.tui.config import Config
+from perftop.tui.app import ScreenSource
 from perftop.tui.fleet_page import NUMBER_HELP, fleet_page_lines
 from perftop.tui.fleet_state import FleetState
-from perftop.tui.frame.bottom import KeyPiece, ShownKeys, key_at, key_pieces
+from perftop.tui.frame.bottom import KeyPiece, PageScreen, ShownKeys, key_at, key_pieces
 from perftop.tui.frame.monitor import FLEET_VARIABLE, cycle
 from perftop.tui.frame.top import CpuCost
-from perftop.tui.page_screen import PageScreen
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import chart_glyphs
 
@@ -342,9 +340,3 @@ class FleetSource(ScreenSource):
             if status not in {0, 130} or arguments[0] == "why":  # keeps its messages readable
                 print("\nany key: back to the fleet ", end="", flush=True)
                 await next_key()
-
-
-def run(feed: FleetFeed, config: Config, *, mouse: bool = True) -> int:
-    """Runs the app; returns the exit status. Raises Failed if the feed or the app failed."""
-    app = PerfTopApp(FleetSource(feed), config, ascii_=not supports_unicode())
-    return run_app(app, mouse=mouse)

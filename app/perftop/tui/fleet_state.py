@@ -223,15 +223,12 @@ def _episode_wordings(machine: Machine, episode: MachineEpisode) -> list[str]:
 def loss_wordings(cause: Cause, verb: str, amount: str, taker: str = "") -> list[str]:
     """Returns wordings of how much a cause costs, the longest first. `taker`: name of the task that
     is the cause; '' if it is none or unknown."""
-    subject, short = cause_subject(cause), short_cause(*cause)
+    short = short_cause(*cause)
+    subject = safe_cells(cause_of(cause[1]).subject or f"A {cause_name(*cause)}")
     if taker:
         subject = f"{taker} ({short})"
     return [f"{subject} {verb} {amount}", f"{subject}: {amount}",
             f"{short[:1].upper()}{short[1:]}: {amount}"]  # fmt: skip
-
-
-def cause_subject(cause: Cause) -> str:
-    return safe_cells(cause_of(cause[1]).subject or f"A {cause_name(*cause)}")
 
 
 def machine_rows(state: FleetState) -> list[MachineRow]:

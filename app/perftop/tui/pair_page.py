@@ -307,7 +307,7 @@ def pair_page(pair: PairState) -> list[Line]:
     times = overlay(times, x, [(label, "label")], whole_words=True)
     axis_line = [blank, *time_axis.tick_line(pair.axis, (), ticks)]
     lines += [*_episode_lines(pair), (axis_line, "calm"), ([blank, *times], "calm")]
-    return [*lines[: pair.height - 1], _key_line(pair)]
+    return [*lines, _key_line(pair)][: pair.height]
 
 
 def _header_line(pair: PairState) -> Line:

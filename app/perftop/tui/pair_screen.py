@@ -16,15 +16,14 @@ from textual import events
 from textual.binding import BindingType
 
 from perftop.base.errors import USAGE, Failed
-from perftop.base.text import supports_unicode
 from perftop.draw.columns import Run
 from perftop.draw.strips import Line, safe_cells
 from perftop.output.compare import text as diff_text
 from perftop.recording.file import Recording
 from perftop.session.session import MAX_BATCH
-from perftop.tui.app import PerfTopApp, ScreenSource, run_app
+from perftop.tui.app import ScreenSource, run_app
 from perftop.tui.config import Config
-from perftop.tui.page_screen import PageScreen
+from perftop.tui.frame.bottom import PageScreen
 from perftop.tui.pair_page import LABEL_WIDTH, Alignment, PairState, Track, pair_page
 from perftop.tui.shared.canvas import chart_glyphs
 from perftop.tui.shared.keys import PAIR_KEYS, bindings_by_id, key_captions
@@ -179,4 +178,4 @@ def run(paths: tuple[Path, Path], alignment: Alignment, config: Config, *, mouse
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise Failed("the screen needs a terminal; for pipes and files: perftop diff", USAGE)
         source = PairSource((a, b), alignment)
-        return run_app(PerfTopApp(source, config, ascii_=not supports_unicode()), mouse=mouse)
+        return run_app(source, config, mouse=mouse)

@@ -16,7 +16,7 @@ from textual.worker import Worker
 
 from perfprobe import wire
 from perftop.base.errors import USAGE, Failed
-from perftop.base.text import clock_time, supports_unicode
+from perftop.base.text import clock_time
 from perftop.recording import player
 from perftop.recording.file import (
     STILL_WRITTEN_NOTICE,
@@ -35,7 +35,7 @@ from perftop.recording.player import (
 )
 from perftop.session.episodes import RecordingEpisodes, new_mark, shorten_label
 from perftop.session.session import MAX_BATCH, Session
-from perftop.tui.app import PerfTopApp, run_app
+from perftop.tui.app import run_app
 from perftop.tui.config import Config
 from perftop.tui.frame.top import AppStatus, CpuCost, PlaybackState
 from perftop.tui.stream import StreamSource
@@ -334,4 +334,4 @@ def run(path: Path, interval_ns: int, config: Config, *, mouse: bool = True) -> 
         if not (sys.stdin.isatty() and sys.stdout.isatty()):  # errors in the file are raised first
             verbs = "perftop summary, perftop export"
             raise Failed(f"the screen needs a terminal; for pipes and files: {verbs}", USAGE)
-        return run_app(PerfTopApp(source, config, ascii_=not supports_unicode()), mouse=mouse)
+        return run_app(source, config, mouse=mouse)

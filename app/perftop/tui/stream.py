@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 
 from perfprobe import wire
 from perftop.base.errors import Failed
-from perftop.base.text import clock_time, supports_unicode
+from perftop.base.text import clock_time
 from perftop.process.launch import AnyProbe, longest_batch_ns
 from perftop.process.link import Link
 from perftop.process.streams import Stream, open_stream
@@ -22,7 +22,7 @@ from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.selection import nearest_moment, reachable_episodes
 from perftop.session.session import Session
-from perftop.tui.app import PerfTopApp, ScreenSource, run_app
+from perftop.tui.app import ScreenSource, run_app
 from perftop.tui.config import Config, is_first_start
 from perftop.tui.frame.monitor import Monitor
 from perftop.tui.frame.top import AppStatus, CpuCost, PlaybackControls, ScreenState
@@ -389,5 +389,4 @@ def run(
         lambda: open_stream(probe, restarts=True), interval_ns,
         set_batch_length=probe.set_batch_length, link=lambda: probe.link, tour=is_first_start(),
     )  # fmt: skip
-    app = PerfTopApp(source, config, ascii_=not supports_unicode())
-    return run_app(app, mouse=mouse, on_start=on_start)
+    return run_app(source, config, mouse=mouse, on_start=on_start)

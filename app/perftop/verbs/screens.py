@@ -229,9 +229,10 @@ def run_fleet(args: argparse.Namespace) -> int:
         from perftop.process.signals import run_loop
 
         return run_loop(_print_lines, source, args.count)
-    from perftop.tui import config, fleet_screen
+    from perftop.tui import app, config, fleet_screen
 
-    return fleet_screen.run(source, config.load(args.config), mouse=not args.no_mouse)
+    screen = fleet_screen.FleetSource(source)
+    return app.run_app(screen, config.load(args.config), mouse=not args.no_mouse)
 
 
 def _fleet_source(args: argparse.Namespace) -> Source:

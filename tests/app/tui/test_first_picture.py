@@ -22,6 +22,7 @@ from waiting import MAX_WAIT_S
 from perftop.tui import app as app_module
 from perftop.tui import config
 from perftop.tui.app import PerfTopApp, ScreenSource, run_app
+from perftop.tui.config import Config
 
 ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
 
@@ -177,9 +178,9 @@ async def test_the_last_chosen_theme_is_restored(
         run.app.restore_theme()
         await run.pilot.press("T")
         chosen = run.app.theme
-    app = PerfTopApp(ScreenSource())
+    source = ScreenSource()
     monkeypatch.setattr(app_module, "hold_signals", lambda: None)
     monkeypatch.setattr(app_module, "run_loop", lambda *_, **__: None)
-    assert app.theme != chosen
-    run_app(app, mouse=False)
-    assert app.theme == chosen
+    assert PerfTopApp(ScreenSource()).theme != chosen
+    run_app(source, Config(), mouse=False)
+    assert source.app.theme == chosen

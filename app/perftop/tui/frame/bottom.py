@@ -1,5 +1,5 @@
 """The lines below the view: the metrics that this source cannot count; the prompt; and the line of
-keys, which is the last line of the screen."""
+keys, which is the last line of the screen. Also the screens that have a prompt."""
 
 from __future__ import annotations
 
@@ -27,7 +27,13 @@ from perftop.tui.frame.top import (
     FrameLines,
     ScreenState,
 )
-from perftop.tui.shared.canvas import LAST_NOTE, has_note_rows, note_line
+from perftop.tui.shared.canvas import (
+    LAST_NOTE,
+    AbstractWidgetMeta,
+    PageWidget,
+    has_note_rows,
+    note_line,
+)
 from perftop.tui.shared.keys import KEYS, KEYS_BY_ID, VIEW_ORDER, bindings
 from perftop.tui.shared.paint import DirectScreen, is_ascii
 
@@ -381,7 +387,7 @@ class Prompt(Widget):
         self._error.offset = error_offset
         self._input.refresh()
 
-    def leave(self) -> None:
+    def action_leave(self) -> None:
         """Closes the prompt and restores the state from before the question."""
         self._close()
         self._undo_question()
@@ -412,9 +418,6 @@ class Prompt(Widget):
         if self.display and self.screen.focused is not None:
             self._input.focus()
 
-    def action_leave(self) -> None:
-        self.leave()
-
     def action_ignore_key(self) -> None:
         pass
 
@@ -444,7 +447,7 @@ class PromptScreen(DirectScreen):
         taken the focus. Returns whether the prompt was open."""
         if self.prompt is None or not self.prompt.display:
             return False
-        self.prompt.leave()
+        self.prompt.action_leave()
         return True
 
     async def run_key(self, key: str) -> None:
@@ -454,6 +457,42 @@ class PromptScreen(DirectScreen):
         for owner in (self.main_widget, self, self.app) if key else ():
             if await self.app.run_action(KEYS_BY_ID[key].action, owner):
                 break
+
+
+class PageScreen(PromptScreen, metaclass=AbstractWidgetMeta):
+    """A screen that is a single page of lines: that of a fleet, or of two recordings."""
+
+    HELP_ENTRIES: ClassVar[Sequence[tuple[str, str]]] = ()
+    """Numbers and signs of this screen with their meanings, for the help."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.page = _Page(id="page")
+
+    def compose(self) -> ComposeResult:
+        yield self.page
+
+    @property
+    def main_widget(self) -> PageWidget:
+        return self.page
+
+    @abstractmethod
+    def page_lines(self, width: int, height: int) -> list[Line]:
+        """Returns the lines of the page at this size."""
+
+    def action_help(self) -> None:
+        from perftop.tui.frame.overlays import HelpEntry, HelpSection, help_screen
+
+        bindings = [active.binding for active in self.active_bindings.values()]
+        entries = [HelpEntry([(name, "key")], text) for name, text in self.HELP_ENTRIES]
+        sections = [HelpSection("numbers and signs", entries)] if entries else []
+        self.app.push_screen(help_screen(bindings, sections))
+
+
+class _Page(PageWidget, can_focus=True):
+    def page(self, width: int, height: int) -> list[Line]:
+        assert isinstance(self.screen, PageScreen)
+        return self.screen.page_lines(width, height)
 
 
 class _OneLineInput(Input):
@@ -468,7 +507,7 @@ class _OneLineInput(Input):
             event.prevent_default()
         elif isinstance(prompt, Prompt) and active and active.binding.action in {"leave", "submit"}:
             event.stop().prevent_default()
-            prompt.leave() if active.binding.action == "leave" else prompt.accept(self.value)
+            prompt.action_leave() if active.binding.action == "leave" else prompt.accept(self.value)
 
     def render_line(self, y: int) -> Strip:
         strip, segments = super().render_line(y), []

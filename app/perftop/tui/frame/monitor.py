@@ -12,7 +12,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from perftop.base.text import UNITS, Units, clock_time, duration
+from perftop.base.text import UNITS, clock_time, duration
 from perftop.draw.columns import cut
 from perftop.draw.strips import safe_cells
 from perftop.process.job_terminal import OutputLines
@@ -313,14 +313,14 @@ class Monitor(PromptScreen):
 
     def action_why(self) -> None:
         """Shows the report of which the verdict is the first line."""
-        from perftop.tui.frame.overlays import WhyScreen
+        from perftop.tui.frame.overlays import why_screen
 
         self._end_notes("report")
         session, verdict = self.last_state.session, self._top.verdict
         if session is None or verdict is None or verdict.report is None:
             self._controls.show_notice("no verdict yet")
         else:
-            self.app.push_screen(WhyScreen(verdict.report))
+            self.app.push_screen(why_screen(verdict.report))
 
     def action_try(self) -> None:
         """Shows the remedy for the loss selected in the view, or for the worst loss; when repeated,
@@ -378,9 +378,9 @@ class Monitor(PromptScreen):
 
     # --- choices: order, metric, units, window and columns
 
-    def action_cycle(self, setting: str) -> None:
-        """Sets this setting to its next value."""
-        value = cycle(_VALUES[setting], getattr(self.settings, setting))
+    def action_cycle(self, setting: str, value: str = "") -> None:
+        """Sets this setting to this value, or to its next one if none is given."""
+        value = value or cycle(_VALUES[setting], getattr(self.settings, setting))
         setattr(self.settings, setting, value)
         self.refresh_view()
 
@@ -406,10 +406,6 @@ class Monitor(PromptScreen):
         session = self.last_state.session
         cores = session.cores if session is not None else []
         self.settings.cpu = next((core[0] for core in cores if cpu in core), self.settings.cpu)
-        self.refresh_view()
-
-    def action_units(self, name: Units) -> None:
-        self.settings.units = name
         self.refresh_view()
 
     def action_window(self, steps: int) -> None:

@@ -229,7 +229,7 @@ Command = tuple[str, str, str]
 
 def commands(session: Session | None, themes: Iterable[str]) -> Iterator[Command]:
     yield from ((f"Theme {name}", "", f"app.theme({name!r})") for name in themes)
-    yield from ((f"Clocks in {unit}", "", f"units({unit!r})") for unit in UNITS)
+    yield from ((f"Clocks in {unit}", "", f"cycle('units',{unit!r})") for unit in UNITS)
     yield from ((f"Sort by {order}", "", f"sort({order!r})") for order in ORDERS)
     if session is not None:
         for field in metric_fields(session):
@@ -365,29 +365,26 @@ class TextScreen(TerminalSized, Screen[None]):
         self._text.update(text)
 
 
-class HelpScreen(TextScreen):
-    def __init__(
-        self, bindings: Sequence[Binding], sections: Sequence[HelpSection],
-        further_sections: Sequence[HelpSection] = (),
-    ) -> None:  # fmt: skip
-        """`bindings`: keys of the screen below. `sections`: sections beside the keys or, if there
-        is no room, below them. `further_sections`: sections below both."""
-        super().__init__(lambda size: help_page(bindings, sections, further_sections, size))
+def why_screen(report: Report) -> TextScreen:
+    """Returns the screen with the report of `perftop why` for the time that the verdict covers."""
+    from perftop.output import why_text
+
+    styles = {"answer": "bright", "lost": "alarm", "dim": "dim", "try": "key", "text": "text"}
+    title: Line = [(" why", "key"), ("   esc back", "dim")]
+    lines: list[Line] = [
+        [(" ", "text"), *((safe_cells(text), styles[style]) for text, style in row)]
+        for row in why_text.rows(report)
+    ]
+    return TextScreen(lambda _: [title, [], *lines])
 
 
-class WhyScreen(TextScreen):
-    """The report of `perftop why` for the time that the verdict covers."""
-
-    def __init__(self, report: Report) -> None:
-        from perftop.output import why_text
-
-        styles = {"answer": "bright", "lost": "alarm", "dim": "dim", "try": "key", "text": "text"}
-        title: Line = [(" why", "key"), ("   esc back", "dim")]
-        lines: list[Line] = [
-            [(" ", "text"), *((safe_cells(text), styles[style]) for text, style in row)]
-            for row in why_text.rows(report)
-        ]
-        super().__init__(lambda _: [title, [], *lines])
+def help_screen(
+    bindings: Sequence[Binding], right: Sequence[HelpSection],
+    lower_sections: Sequence[HelpSection] = (),
+) -> TextScreen:  # fmt: skip
+    """`bindings`: keys of the screen below. `right`: sections beside the keys or, if there is no
+    room, below them. `lower_sections`: sections below both."""
+    return TextScreen(lambda size: help_page(bindings, right, lower_sections, size))
 
 
 def help_page(
@@ -474,7 +471,7 @@ EPISODES = HelpSection(
 FILTERS = HelpSection("filters", [HelpEntry([(example, "key")], words) for example, words in HELP])
 
 
-def stream_help(session: Session | None, bindings: Sequence[Binding]) -> HelpScreen:
+def stream_help(session: Session | None, bindings: Sequence[Binding]) -> TextScreen:
     """Returns the help screen for a stream, with the meaning, formula and counters of each
     metric."""
     extra: list[HelpSection] = []
@@ -488,4 +485,4 @@ def stream_help(session: Session | None, bindings: Sequence[Binding]) -> HelpScr
         extra.append(HelpSection("numbers, and where they come from", entries))
         if lines := [safe_cells(line.removeprefix("n/a: ")) for line in missing_text(session)]:
             extra.append(HelpSection("not available here", [HelpEntry([], line) for line in lines]))
-    return HelpScreen(bindings, [SHAPES_AND_COLOURS, EPISODES, FILTERS], extra)
+    return help_screen(bindings, [SHAPES_AND_COLOURS, EPISODES, FILTERS], extra)

@@ -79,7 +79,7 @@ async def test_keys_typed_before_a_prompt_closes_are_dropped() -> None:
         line = prompt.query_one(Input)
         line.value = "abc"
         line.post_message(Input.Submitted(line, "abc"))
-        prompt.leave()
+        prompt.action_leave()
         await pilot.pause()
         assert app.calls[-2:] == [("leave", ""), ("done", "")]
         assert {text for _, text in app.calls} == {"ab", ""}
