@@ -324,11 +324,7 @@ def list_events(
     """Returns the JSON output of `events`: events whose name or description contains this word
     (None: all). With a kernel, each event of a core is opened for a trial, if permitted."""
     catalogue = catalogue or Catalogue(root)
-    software = (
-        _event_row(known.name, known.description, known.unit, known.scale, "software", None, [])
-        for known in SOFTWARE_EVENTS
-    )
-    rows = [*software, *_hardware_rows(root, catalogue)]
+    rows = [*_event_rows(root, catalogue)]
     if word is not None:
         lower_word = word.casefold()
         rows = [e for e in rows if lower_word in f"{e['name']} {e['about']}".casefold()]
@@ -358,40 +354,34 @@ def list_events(
     }
 
 
-def _hardware_rows(root: Path, catalogue: Catalogue) -> Iterator[dict[str, Any]]:
-    """Yields rows for the events of each core PMU: generic events, then those that the PMU lists,
-    then those that perf lists."""
-    perf = catalogue.perf_listing
+def _event_rows(root: Path, catalogue: Catalogue) -> Iterator[dict[str, Any]]:
+    """Yields rows for software events, and for the events of each core PMU: generic events, then
+    those that the PMU lists, then those that perf lists."""
+
+    def row(
+        pmu: str, name: str, text: str, unit: str, scale: float, users: list[str]
+    ) -> dict[str, Any]:
+        return {
+            "name": name, "about": text, "unit": "1" if unit == EVENT_UNIT else unit,
+            "scale": scale, "pmu": pmu, "type": dict(CORE_PMU_TYPES).get(pmu), "open": users,
+            "refused": None,
+        }  # fmt: skip
+
+    for known in SOFTWARE_EVENTS:
+        yield row("software", known.name, known.description, known.unit, known.scale, [])
     watchdog = files.read_number(f"{root}/proc/sys/kernel/nmi_watchdog") == 1
+    generic = {known.name: known for known in (*HARDWARE_EVENTS, *CACHE_EVENTS)}
     for pmu in catalogue.cores:
-        kind = dict(CORE_PMU_TYPES).get(pmu.name)
-        generic = {known.name for known in (*HARDWARE_EVENTS, *CACHE_EVENTS)}
-        for known in (*HARDWARE_EVENTS, *CACHE_EVENTS):
+        for name, known in generic.items():
             is_own = known in HARDWARE_EVENTS and known.config in COUNTED_KEYS
             users = ["perftop"] if is_own else []
-            users += ["NMI watchdog"] if watchdog and known.name == WATCHDOG_EVENT else []
-            yield _event_row(known.name, known.description, known.unit, 1.0, pmu.name, kind, users)
+            users += ["NMI watchdog"] if watchdog and name == WATCHDOG_EVENT else []
+            yield row(pmu.name, name, known.description, known.unit, 1.0, users)
         for name in event_names_of(pmu):
             if name not in generic and perf_pmus.event_code(pmu, name) is not None:
-                unit, scale = unit_and_scale(pmu, name)
                 terms = files.read_word(f"{pmu.path}/events/{name}")
-                yield _event_row(name, f"{pmu.name}/{terms}/", unit, scale, pmu.name, kind, [])
-        for name, events in perf.items():
+                yield row(pmu.name, name, f"{pmu.name}/{terms}/", *unit_and_scale(pmu, name), [])
+        for name, events in catalogue.perf_listing.items():
             if listed_event := next((n for n in events if n.pmu == pmu.name), None):
-                terms = listed_event.description or f"{pmu.name}/{listed_event.terms}/"
-                yield _event_row(name, terms, "1", 1.0, pmu.name, kind, [])
-
-
-def _event_row(
-    name: str,
-    text: str,
-    unit: str,
-    scale: float,
-    pmu: str,
-    kind: str | None,
-    open_: list[str],
-) -> dict[str, Any]:
-    return {
-        "name": name, "about": text, "unit": "1" if unit == EVENT_UNIT else unit, "scale": scale,
-        "pmu": pmu, "type": kind, "open": open_, "refused": None,
-    }  # fmt: skip
+                text = listed_event.description or f"{pmu.name}/{listed_event.terms}/"
+                yield row(pmu.name, name, text, "1", 1.0, [])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from perfprobe._native import lib
 from perfprobe.kernel.access import Trouble
@@ -12,15 +11,8 @@ from perfprobe.native.sampler import Slot
 from perfprobe.perf.perf_events import Event, Group, Kernel, OpenedEvents, open_group
 from perfprobe.wire import Counter, Cpu, Missing, Scope
 
-
-@dataclass(frozen=True, slots=True)
-class GroupPlan:
-    """A group to open: its CPU, and its events with their columns (after those of times)."""
-
-    cpu: int
-    events: Sequence[tuple[Event, int]]
-
-
+GroupPlan = tuple[int, Sequence[tuple[Event, int]]]
+"""A group to open: its CPU, and its events with their columns (after those of times)."""
 PlanGroups = Callable[[int], Sequence[GroupPlan]]
 """Returns the groups that must be opened for the part on a CPU that reads it."""
 
@@ -56,13 +48,13 @@ class PerfPart:
         """The first column of each group, and the group."""
         if (ready_group := self._ready_groups.pop(cpu, None)) is not None:
             groups.append((0, ready_group))
-        for plan in () if groups else self._plan_groups(cpu):
-            events = [event for event, _ in plan.events]  # some may be refused now
+        for group_cpu, planned in () if groups else self._plan_groups(cpu):
+            column_of = dict(planned)  # some of the events may be refused now
             opened = open_group(
-                self._kernel, events, plan.cpu, timed=self._timed, mapped=self._mapped
+                self._kernel, [*column_of], group_cpu, timed=self._timed, mapped=self._mapped
             )
             if opened.group is not None:
-                columns = [dict(plan.events)[event] for event in opened.events]
+                columns = [column_of[event] for event in opened.events]
                 first = 0 if self._timed else columns[0]  # the columns of times come first
                 opened.group.set_columns([column - first for column in columns])
                 groups.append((first, opened.group))
@@ -116,7 +108,7 @@ def cpu_part(
 
     def plan_groups(cpu: int) -> list[GroupPlan]:
         columns_by_event = [(event, column[event.key]) for event in events(cpu)]
-        return [GroupPlan(cpu, columns_by_event)] if columns_by_event else []
+        return [(cpu, columns_by_event)] if columns_by_event else []
 
     column = {counter.key: i for i, counter in enumerate(table)}
     times = TIME_COUNTERS if timed and table else ()

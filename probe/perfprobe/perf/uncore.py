@@ -197,7 +197,7 @@ def _part(
 
     def plan_groups(cpu: int) -> list[GroupPlan]:
         return [
-            GroupPlan(die, [(event, n * width + i) for n, event in enumerate(events.values())])
+            (die, [(event, n * width + i) for n, event in enumerate(events.values())])
             for i, die in enumerate(die_cpus(cpu)[:width])
         ]
 
@@ -381,7 +381,7 @@ def memory_part(root: Path, rows: Sequence[Cpu], online: Sequence[Cpu], kernel: 
         if len(readers) * channels > count:
             return []
         return [
-            GroupPlan(reader, [
+            (reader, [
                 *((replace(event, key=f"{event.key} {i}"), side * count + number * channels + i)
                   for side, events in enumerate(controller.events)
                   for i, event in enumerate(events)),
