@@ -80,22 +80,9 @@ int pp_perf_read_pages(const struct pp_perf_group *group, uint64_t *out)
 /* --- reading by read() ------------------------------------------------------------------------ */
 
 /* 
- * Copies the times (if `timed`) and counts from the result of read(): number of events, ns enabled,
- * ns running, counts (PERF_FORMAT_GROUP). -EIO: the number of events is wrong, because the CPU went
- * offline and the kernel has dissolved the group. */
-static int copy_counts(const uint64_t *buffer, size_t size, uint32_t n, bool timed, uint64_t *out)
-{
-    if (size != (1 + PP_PERF_TIMES + n) * sizeof *buffer || buffer[0] != n)
-        return -EIO;
-    if (timed) {
-        *out++ = buffer[1];
-        *out++ = buffer[2];
-    }
-    for (uint32_t i = 0; i < n; i++)
-        out[i] = buffer[1 + PP_PERF_TIMES + i];
-    return 0;
-}
-
+ * The result of read() is: number of events, ns enabled, ns running, counts (PERF_FORMAT_GROUP).
+ * -EIO: the number of events is wrong, because the CPU went offline and the kernel has dissolved
+ * the group. */
 int pp_perf_read_file(const struct pp_perf_group *group, uint64_t *out)
 {
     uint64_t buffer[1 + PP_PERF_TIMES + PP_PERF_EVENTS];
@@ -104,7 +91,11 @@ int pp_perf_read_file(const struct pp_perf_group *group, uint64_t *out)
 
     if (got < 0)
         return -errno;
-    return copy_counts(buffer, (size_t)got, group->n, group->timed, out);
+    if ((size_t)got != size || buffer[0] != group->n)
+        return -EIO;
+    for (uint32_t i = group->timed ? 0 : PP_PERF_TIMES; i < PP_PERF_TIMES + group->n; i++)
+        *out++ = buffer[1 + i];
+    return 0;
 }
 
 /* --- reading a group -------------------------------------------------------------------------- */

@@ -49,21 +49,8 @@ static bool checks_cpu(const struct pp_lane *lane)
     return lane->schedule->check_cpu && lane->cpu != PP_ANYWHERE;
 }
 
-/* Completes a row that was read between the two stamps: writes its flags and stamps, and clears its
- * values if the thread was on another CPU. */
-static void finish_row(const struct pp_lane_row *row, struct pp_instant before,
-                       struct pp_instant after, bool elsewhere, uint64_t *out)
-{
-    out[PP_AT_BEFORE] = before.stamp;
-    out[PP_AT_AFTER] = after.stamp;
-    out[PP_AT_FLAGS] = PP_ROW_SAMPLED;
-    if (elsewhere) {
-        out[PP_AT_FLAGS] |= PP_ROW_ELSEWHERE;
-        memset(out + PP_AT_VALID, 0, row->plan.valid_words * sizeof *out);
-    }
-}
-
-/* Reads `n` rows into an entry, between two stamps. Returns the length of the read in stamps. */
+/* Reads `n` rows into an entry, between two stamps. Writes flags and stamps of the rows, and clears
+ * their values if the thread was on another CPU. Returns the length of the read in stamps. */
 static uint64_t read_once(struct pp_lane *lane, const struct pp_lane_row *rows, uint32_t n,
                           enum pp_clock clock, const pp_slot *slots, uint64_t *entry)
 {
@@ -79,8 +66,15 @@ static uint64_t read_once(struct pp_lane *lane, const struct pp_lane_row *rows, 
         after = pp_now(clock, check_cpu);
     }
     elsewhere = check_cpu && (before.cpu != lane->cpu || after.cpu != lane->cpu);
-    for (uint32_t i = 0; i < n; i++)
-        finish_row(&rows[i], before, after, elsewhere, entry + rows[i].offset);
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t *out = entry + rows[i].offset;
+
+        out[PP_AT_BEFORE] = before.stamp;
+        out[PP_AT_AFTER] = after.stamp;
+        out[PP_AT_FLAGS] = PP_ROW_SAMPLED | (elsewhere ? PP_ROW_ELSEWHERE : 0);
+        if (elsewhere)
+            memset(out + PP_AT_VALID, 0, rows[i].plan.valid_words * sizeof *out);
+    }
     return after.stamp - before.stamp;
 }
 
@@ -121,21 +115,6 @@ static uint64_t read_together(struct pp_lane *lane, struct pp_lane_row *rows, ui
     }
 }
 
-/* Reads a CPU's row. False: it was read on another CPU. */
-static bool read_row(struct pp_lane *lane, struct pp_lane_row *row, enum pp_clock clock,
-                     const pp_slot *slots, uint64_t *entry)
-{
-    bool wide;
-    uint64_t flags = read_together(lane, row, 1, clock, slots, entry, &wide);
-
-    if (wide)
-        flags |= PP_ROW_WIDE;
-    if (pp_read_once(&lane->pin_errno))
-        flags |= PP_ROW_UNPINNED;
-    entry[row->offset + PP_AT_FLAGS] = flags;
-    return !(flags & PP_ROW_ELSEWHERE);
-}
-
 /* Reads all rows of the lane. False: a row was read on another CPU. */
 static bool read_all(struct pp_lane *lane, enum pp_clock clock, uint64_t *entry)
 {
@@ -149,8 +128,16 @@ static bool read_all(struct pp_lane *lane, enum pp_clock clock, uint64_t *entry)
         return true;
     }
     for (uint32_t i = 0; i < lane->n_rows; i++) {
-        here &= read_row(lane, &lane->rows[i], clock, slots, entry);
-        slots += lane->rows[i].plan.n_slots;
+        struct pp_lane_row *row = &lane->rows[i];
+        uint64_t flags = read_together(lane, row, 1, clock, slots, entry, &wide);
+
+        if (wide)
+            flags |= PP_ROW_WIDE;
+        if (pp_read_once(&lane->pin_errno))
+            flags |= PP_ROW_UNPINNED;
+        entry[row->offset + PP_AT_FLAGS] = flags;
+        here &= !(flags & PP_ROW_ELSEWHERE);
+        slots += row->plan.n_slots;
     }
     return here;
 }

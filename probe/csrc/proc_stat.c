@@ -45,20 +45,15 @@ static bool parse_fields(struct cursor *line, uint64_t *ticks)
     return true;
 }
 
-/* Parses `cpuN` at the start of a line. False: the line is not that of one CPU (`cpu`, `cpu07`). */
-static bool parse_cpu(struct cursor *line, uint64_t *cpu)
-{
-    const char *digits = line->at + 3; /* the caller has checked for "cpu" */
-
-    line->at = digits;
-    return parse_number(line, cpu) && (*digits != '0' || line->at == digits + 1);
-}
-
+/* Keeps a line that begins with the number of a CPU: not the line `cpu`, whose number is missing, or
+ * `cpu07`. */
 static void keep_line(pp_proc_stat *stat, struct cursor line)
 {
+    const char *digits = line.at;
     uint64_t cpu, ticks[PP_STAT_FIELDS];
 
-    if (parse_cpu(&line, &cpu) && cpu < stat->cpus && parse_fields(&line, ticks)) {
+    if (parse_number(&line, &cpu) && (*digits != '0' || line.at == digits + 1) &&
+        cpu < stat->cpus && parse_fields(&line, ticks)) {
         memcpy(stat->lines[cpu].ticks, ticks, sizeof ticks);
         stat->lines[cpu].read = stat->reads;
     }
@@ -72,7 +67,7 @@ static void keep_lines(pp_proc_stat *stat, const char *end)
     while (end - at >= 3 && memcmp(at, "cpu", 3) == 0) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));
 
-        keep_line(stat, (struct cursor){at, newline ? newline : end});
+        keep_line(stat, (struct cursor){at + 3, newline ? newline : end});
         if (newline == NULL)
             return;
         at = newline + 1;

@@ -76,26 +76,6 @@ static uint64_t measure_stamp(struct run *run)
     return least;
 }
 
-static uint64_t sleep_ns(uint64_t ns)
-{
-    uint64_t until = pp_clock_ns(CLOCK_MONOTONIC) + ns;
-
-    pp_sleep_until(until);
-    return pp_clock_ns(CLOCK_MONOTONIC) - until;
-}
-
-static void add_piece(pp_ramp_chunk *chunk, const struct moment *from, const struct moment *to)
-{
-    uint64_t ticks = to->ticks - from->ticks, cycles = to->cycles - from->cycles;
-
-    chunk->cycles += cycles;
-    if (ticks > chunk->longest) {
-        chunk->longest = ticks;
-        chunk->longest_at = from->ticks;
-        chunk->longest_cycles = cycles;
-    }
-}
-
 /* Runs the pieces of a chunk, which begins at `begin`. Returns the moment of its end. */
 static struct moment run_chunk(struct run *run, pp_ramp_chain chain, pp_ramp_chunk *chunk,
                                struct moment begin)
@@ -105,12 +85,18 @@ static struct moment run_chunk(struct run *run, pp_ramp_chain chain, pp_ramp_chu
     chunk->begin = begin.ticks;
     for (uint32_t i = 0; i < chunk->pieces; i++) {
         struct moment to;
-        uint64_t ticks;
+        uint64_t ticks, cycles;
 
         chain(run->blocks);
         to = read_moment(run);
-        add_piece(chunk, &from, &to);
         ticks = to.ticks - from.ticks;
+        cycles = to.cycles - from.cycles;
+        chunk->cycles += cycles;
+        if (ticks > chunk->longest) {
+            chunk->longest = ticks;
+            chunk->longest_at = from.ticks;
+            chunk->longest_cycles = cycles;
+        }
         from = to;
         if (ticks > run->before + run->before / 4) {
             long count = count_switches();
@@ -144,13 +130,6 @@ static int check_order(const pp_ramp_order *order, const pp_ramp_phase *phases, 
     return 0;
 }
 
-static uint32_t next_size(const pp_ramp_order *order, uint64_t pieces)
-{
-    uint64_t size = pieces / order->growth;
-
-    return (uint32_t)(size < 1 ? 1 : size > order->max_pieces ? order->max_pieces : size);
-}
-
 static int run_phases(struct run *run, const pp_ramp_order *order, const pp_ramp_phase *phases,
                       uint32_t n_phases, pp_ramp_chunk *chunks, uint32_t capacity)
 {
@@ -160,13 +139,15 @@ static int run_phases(struct run *run, const pp_ramp_order *order, const pp_ramp
         uint64_t start = stamp.ticks, pieces = 0;
 
         while (stamp.ticks - start < phases[phase].ticks) {
+            uint64_t size = pieces / order->growth;
             pp_ramp_chunk *chunk;
 
             if (run->result->chunks == capacity)
                 return -ENOSPC;
             chunk = &chunks[run->result->chunks++];
             chunk->phase = phase;
-            chunk->pieces = next_size(order, pieces);
+            size = size < 1 ? 1 : size;
+            chunk->pieces = size > order->max_pieces ? order->max_pieces : (uint32_t)size;
             stamp = run_chunk(run, pp_ramp_chains[phases[phase].isa], chunk, stamp);
             pieces += chunk->pieces;
         }
@@ -180,7 +161,7 @@ int pp_ramp_run(const pp_ramp_order *order, const pp_ramp_phase *phases, uint32_
     struct run run = {.blocks = order->blocks, .before = UINT64_MAX / 2,
                       .counter = counter_of(order), .result = result};
     int cpu = sched_getcpu(), rc = check_order(order, phases, n_phases);
-    uint64_t off;
+    uint64_t off, wake_ns;
 
     memset(result, 0, sizeof *result);
     if (rc)
@@ -189,7 +170,9 @@ int pp_ramp_run(const pp_ramp_order *order, const pp_ramp_phase *phases, uint32_
     memset(chunks, 0, capacity * sizeof *chunks); /* so that page faults occur before the pieces */
     pp_ramp_chains[PP_RAMP_SCALAR](1);
     run.switches = count_switches();
-    result->late_ns = sleep_ns(order->idle_ns);
+    wake_ns = pp_clock_ns(CLOCK_MONOTONIC) + order->idle_ns;
+    pp_sleep_until(wake_ns);
+    result->late_ns = pp_clock_ns(CLOCK_MONOTONIC) - wake_ns;
     off = read_off_ns(&run); /* also loads the counter's page before the first piece */
     rc = run_phases(&run, order, phases, n_phases, chunks, capacity);
     result->off_ns = read_off_ns(&run) - off;

@@ -245,30 +245,20 @@ static bool collect(struct pp_lane *lane, uint64_t round, uint64_t *frame)
     return found;
 }
 
-static void write_lost(const struct pp_lane *lane, uint64_t *frame)
-{
-    for (uint32_t i = 0; i < lane->n_rows; i++)
-        frame[lane->rows[i].plan.head + 3] = pp_lane_lost(lane);
-}
-
-static void open_round(pp_sampler *s, uint64_t round, uint64_t *frame)
-{
-    s->round = round;
-    s->drained = true;
-    s->delivered = 0;
-    for (uint32_t i = 0; i < s->n_lanes; i++)
-        s->lanes[i]->settled = false;
-    memset(frame, 0, s->words * sizeof *frame);
-}
-
 int pp_drain(pp_sampler *s, uint64_t round, uint64_t *frame, int force, uint32_t *delivered)
 {
     int pending = 0;
 
     if (s->drained && round < s->round)
         return -EINVAL;
-    if (!s->drained || round > s->round)
-        open_round(s, round, frame);
+    if (!s->drained || round > s->round) {
+        s->round = round;
+        s->drained = true;
+        s->delivered = 0;
+        for (uint32_t i = 0; i < s->n_lanes; i++)
+            s->lanes[i]->settled = false;
+        memset(frame, 0, s->words * sizeof *frame);
+    }
     for (uint32_t i = 0; i < s->n_lanes; i++) {
         struct pp_lane *lane = s->lanes[i];
 
@@ -278,7 +268,8 @@ int pp_drain(pp_sampler *s, uint64_t round, uint64_t *frame, int force, uint32_t
             s->delivered++;
         pending += !lane->settled;
         lane->settled |= force != 0;
-        write_lost(lane, frame);
+        for (uint32_t k = 0; k < lane->n_rows; k++)
+            frame[lane->rows[k].plan.head + 3] = pp_lane_lost(lane);
     }
     *delivered = s->delivered;
     return pending;

@@ -191,15 +191,10 @@ bool pp_slot_is_valid(const pp_slot *slot)
     }
 }
 
-static int read_stat(const pp_slot *slot, uint64_t *value)
-{
-    int rc = slot->kind == PP_STAT ? pp_proc_stat_read(slot->stat) : 0;
-
-    return rc ? rc : pp_proc_stat_ticks(slot->stat, (uint32_t)slot->fd, value);
-}
-
 int pp_slot_read(const pp_slot *slot, uint64_t *value)
 {
+    int rc = 0;
+
     switch (slot->kind) {
     case PP_FILE:
         return read_file(slot, value);
@@ -212,8 +207,10 @@ int pp_slot_read(const pp_slot *slot, uint64_t *value)
     case PP_PERF:
         return pp_perf_read(slot->group, value);
     case PP_STAT:
-    case PP_STAT_LINE:
-        return read_stat(slot, value);
+        rc = pp_proc_stat_read(slot->stat);
+        /* fallthrough */
+    case PP_STAT_LINE: /* PP_STAT has read the file */
+        return rc ? rc : pp_proc_stat_ticks(slot->stat, (uint32_t)slot->fd, value);
     default:
         if (is_traced(slot))
             return pp_idle_value(slot->rows, slot->kind - PP_TRACED, (uint64_t)slot->fd, value);
@@ -228,14 +225,6 @@ static uint64_t end_of(const pp_slot *slot)
     return (uint64_t)slot->column + count_of(slot);
 }
 
-static bool slot_fits(uint32_t words, const pp_row *row, const pp_slot *slot)
-{
-    uint64_t end = end_of(slot);
-
-    return pp_slot_is_valid(slot) && end <= 64 * (uint64_t)row->valid_words &&
-           row->values + end <= words;
-}
-
 bool pp_plan_fits(uint32_t words, const pp_row *rows, uint32_t n_rows, const pp_slot *slots,
                   uint32_t n_slots)
 {
@@ -248,7 +237,8 @@ bool pp_plan_fits(uint32_t words, const pp_row *rows, uint32_t n_rows, const pp_
             (uint64_t)row->valid + row->valid_words > words || row->n_slots > n_slots - used)
             return false;
         for (uint64_t k = used; k < used + row->n_slots; k++)
-            if (!slot_fits(words, row, &slots[k]))
+            if (!pp_slot_is_valid(&slots[k]) || row->values + end_of(&slots[k]) > words ||
+                end_of(&slots[k]) > 64 * (uint64_t)row->valid_words)
                 return false;
         used += row->n_slots;
     }
