@@ -108,6 +108,13 @@ class Machine:
             blocks[block.name] = synth.rows(block, rows, values, [ticks] * rows, flags=block_flags)
         return Frame(seq, ns, blocks, **more)
 
+    def messages(
+        self, samples: int, records: Callable[[int], dict[str, Any]]
+    ) -> list[wire.Message]:
+        """Returns the hello and the frames of these samples; every tenth frame has records."""
+        records_of = {seq: {} if seq % 10 else records(seq) for seq in range(samples)}
+        return [self.hello, *(self.frame(seq, records=r) for seq, r in records_of.items())]
+
     def _counters(self, cpu: int) -> Mapping[str, int | None]:
         return self._sums[cpu]
 
@@ -226,6 +233,18 @@ class AnyProbe:
 
 def task_records(names: Sequence[str]) -> dict[str, Any]:
     return {"tasks": {str(cpu): [4000 + cpu, name, 0.9] for cpu, name in enumerate(names)}}
+
+
+def queue_records(**queues: Sequence[tuple[int, str, float, float]]) -> dict[str, Any]:
+    """Returns the records of tasks of CPUs `cpu0` and so on. Each task has a PID, a name, and the
+    shares of the time for which it ran and waited; the first task of a CPU is its main one."""
+    by_cpu = {cpu.removeprefix("cpu"): tasks for cpu, tasks in queues.items()}
+    ran = {cpu: [[*task[:3]] for task in tasks] for cpu, tasks in by_cpu.items()}
+    return {
+        "tasks": {cpu: tasks[0] for cpu, tasks in ran.items()},
+        "others": ran,
+        "waits": {cpu: [[task[3], 20] for task in tasks] for cpu, tasks in by_cpu.items()},
+    }
 
 
 def session_of_core(

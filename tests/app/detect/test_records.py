@@ -203,6 +203,14 @@ def test_a_record_of_the_moment_of_hello_covers_no_time() -> None:
     assert job.episodes("quota") == []
 
 
+def test_an_episode_ends_when_the_quota_is_removed() -> None:
+    job = Limited()
+    for quota in (True, True, False):
+        job.limit(stopped_share=0.5, quota=quota)
+    (result,) = job.episodes("quota")
+    assert result.end_ns == 2 * PER_S * SAMPLE_NS
+
+
 def test_the_reported_wait_excludes_the_time_of_the_quota() -> None:
     job = Limited(watch="web")
     for _ in range(5):

@@ -187,6 +187,16 @@ def test_a_level_from_scaled_counts_is_inferred(monkeypatch: pytest.MonkeyPatch)
     assert with_level_1(busy_cores()).running[0].confidence == "inferred"
 
 
+def test_all_threads_report_the_counts_of_their_core() -> None:
+    """Even a halted thread reports the counts of its core. They are not added up (Intel's metrics
+    halve the sum)."""
+    machine = busy_cores().advance(4, license_1=[0.5 * HZ, 0, 0.5 * HZ, 0])
+    assert machine.running[0].evidence["simd"] == pytest.approx((1, 0.5))
+    assert busy_cores().advance(4, license_1=[0.07 * HZ, 0, 0.07 * HZ, 0]).spans() == []
+    both = busy_cores().advance(4, cycles=HZ, ref=TSC, license_1=[0.5 * HZ, 0, 0.5 * HZ, 0])
+    assert both.running[0].evidence["simd"] == pytest.approx((1, 0.5))
+
+
 def test_the_threshold_to_continue_a_license_is_lower_than_the_one_to_begin() -> None:
     assert with_level_1(busy_cores(), 0.098).spans() == []
     machine = with_level_1(with_level_1(busy_cores(), 0.102), 0.052)

@@ -9,7 +9,7 @@ from math import isnan, nan
 
 import pytest
 import synth
-from fakes import CpuLoad, Machine, guest, observe
+from fakes import CpuLoad, Machine, guest, observe, queue_records
 
 from perfprobe import wire
 from perftop.session.fleet import (
@@ -330,9 +330,8 @@ def test_lost_time_equals_the_verdict_over_ten_seconds() -> None:
     session.track_losses()
     live.process([machine.hello])
     for seq in range(301):
-        waits = [[0.5, 10.0]] * 2 if seq > 150 else [[0.0, 10.0]] * 2
-        ran = [[1, "a", 0.5], [2, "b", 0.5]]
-        records = {"tasks": {"0": ran[0]}, "others": {"0": ran}, "waits": {"0": waits}}
+        wait = 0.5 if seq > 150 else 0.0
+        records = queue_records(cpu0=[(1, "a", 0.5, wait), (2, "b", 0.5, wait)])
         frame = machine.frame(seq, records={} if seq % 10 else records)
         live.process([frame])
         session.apply(frame)
@@ -356,8 +355,7 @@ def test_the_task_that_waits_most_is_that_of_the_same_ten_seconds_as_the_loss() 
     live.process([machine.hello])
     for seq in range(101):
         name, wait = ("lmp", 0.5) if seq < 90 else ("cron", 0.01)
-        ran = [[1, name, 0.5], [2, "stream", 0.5]]
-        records = {"tasks": {"0": ran[0]}, "others": {"0": ran}, "waits": {"0": [[wait, 10.0]]}}
+        records = queue_records(cpu0=[(1, name, 0.5, wait), (2, "stream", 0.5, 0.0)])
         live.process([machine.frame(seq, records={} if seq % 10 else records)])
     assert row.largest_loss is not None
     assert row.largest_loss[0] == WAIT_CAUSE

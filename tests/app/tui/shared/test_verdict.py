@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable
 from itertools import groupby, pairwise
 from math import sin
 from pathlib import Path
+from typing import Any
 
 import exports
 import pytest
-from fakes import Machine, observe
+from fakes import Machine, observe, queue_records
 from make import replayed
 from nightly import nightly_case
 from sessions import session_of
@@ -37,26 +38,31 @@ from perftop.tui.shared.verdict import CALM_SIGN, VERDICT_SPAN_NS, Verdict, loss
 from perftop.verbs.options import SHIPPED_DIRECTORY
 
 SECOND = 1_000_000_000
-HOGS: dict[str, dict[str, list[object]]] = {
-    "tasks": {"1": [11, "hogA", 0.5]},
-    "others": {"1": [[11, "hogA", 0.5], [12, "hogB", 0.5]]},
-    "waits": {"1": [[0.5, 20], [0.5, 20]]},
-}
+TWO_HOGS = (11, "hogA", 0.5, 0.5), (12, "hogB", 0.5, 0.5)
+HOGS = queue_records(cpu1=TWO_HOGS)
+SENTENCE_ON_HOGS = "hogA[11] and hogB[12] shared CPU 1: each waited 50 % of its time"
 
 
-def messages_of_two_hogs() -> Iterator[wire.Message]:
-    """Yields the messages of a machine on which two tasks share CPU 1 equally."""
-    machine = Machine(cores=2, ceiling_hz=3.0e9)
-    yield machine.hello
-    for seq in range(141):
-        yield machine.frame(seq, records={} if seq % 10 else HOGS)
+def two_cpus(**changes: Any) -> Machine:
+    return Machine(cores=2, threads=1, ceiling_hz=3.0e9, changes=changes)
+
+
+def messages_of_two_hogs(samples: int = 141) -> list[wire.Message]:
+    """Returns the messages of a machine on which two tasks share CPU 1 equally."""
+    return Machine(cores=2, ceiling_hz=3.0e9).messages(samples, lambda _: HOGS)
+
+
+def new_session(hello: wire.Message) -> Session:
+    assert isinstance(hello, wire.Hello)
+    session = Session(hello, History(hello))
+    session.track_losses()
+    return session
 
 
 def session_and_verdicts(messages: list[wire.Message]) -> tuple[Session, list[tuple[int, Verdict]]]:
     """Returns a session, and its verdict after each second."""
-    hello, frames = exports.hello(messages), messages[1:]
-    session, verdicts = Session(hello, History(hello)), []
-    session.track_losses()
+    hello, *frames = messages
+    session, verdicts = new_session(hello), []
     for _, second in groupby(frames, lambda m: (getattr(m, "time_ns", 0) - 1) // SECOND):
         session_of(session, [*second])
         if session.frames > 1:
@@ -79,7 +85,7 @@ def why_between(messages: list[wire.Message], start_ns: int, until_ns: int) -> t
 @pytest.mark.parametrize("spec", ["", "sim:guest,cpus=4", "sim:steady,cpus=4", "sim:idle,cpus=2"])
 def test_the_verdict_equals_the_first_line_of_why(spec: str) -> None:
     """The line, and the numbers of the report behind it, which are of the same seconds."""
-    messages = exports.messages(spec, 14) if spec else [*messages_of_two_hogs()]
+    messages = exports.messages(spec, 14) if spec else messages_of_two_hogs()
     session, verdicts = session_and_verdicts(messages)
     for until_ns, verdict in verdicts[4::3]:
         assert verdict.report is not None
@@ -101,7 +107,7 @@ def test_the_verdict_equals_the_first_line_of_why(spec: str) -> None:
 
 
 def test_two_tasks_that_share_a_cpu_are_both_named() -> None:
-    session, verdicts = session_and_verdicts([*messages_of_two_hogs()])
+    session, verdicts = session_and_verdicts(messages_of_two_hogs())
     verdict = verdicts[-1][1]
     assert verdict.text == "hogA[11] and hogB[12] share CPU 1: each waits 50 % of its time"
     line, mood = alert_line(session, None, AppStatus(0), 80, verdict=verdict)
@@ -111,7 +117,7 @@ def test_two_tasks_that_share_a_cpu_are_both_named() -> None:
 
 
 def test_keys_below_the_verdict_are_whole_or_left_out() -> None:
-    _, verdicts = session_and_verdicts([*messages_of_two_hogs()])
+    _, verdicts = session_and_verdicts(messages_of_two_hogs())
     words = ("d compare", "y copy range", "space live", "w why")
     keys = [(rank, [(word, "key")]) for rank, word in zip((1, 2, 3, 0), words, strict=True)]
     for size in range(70, 161):
@@ -153,19 +159,18 @@ def test_red_starts_at_once_and_ends_after_three_seconds() -> None:
     """The tasks stop after 14 s, and are named as the last cause for a minute. From then on, the
     list of episodes shows when they waited; no detector reports waiting tasks."""
     machine = Machine(cores=2, ceiling_hz=3.0e9)
-    quiet: list[wire.Message] = [machine.frame(seq) for seq in range(800)]
-    session, verdicts = session_and_verdicts([*messages_of_two_hogs(), *quiet[141:]])
+    messages = machine.messages(800, lambda seq: HOGS if seq <= 140 else {})
+    session, verdicts = session_and_verdicts(messages)
     levels = [verdict.level for _, verdict in verdicts]
     assert levels == [0, 0, *([2] * 14), *([0] * 64)]
     computed = [a is not b for (_, a), (_, b) in pairwise(verdicts[4:14])]
     assert computed in ([True, False] * 4 + [True], [False, True] * 4 + [False]), "every 2 s"
     assert not any("for 0 s" in verdict.evidence for _, verdict in verdicts)
-    sentence_on_loss = "hogA[11] and hogB[12] shared CPU 1: each waited 50 % of its time"
-    assert verdicts[18][1].evidence[0] == f"5 s ago for 14 s: {sentence_on_loss}"
+    assert verdicts[18][1].evidence[0] == f"5 s ago for 14 s: {SENTENCE_ON_HOGS}"
     assert not any("hogA" in piece for piece in verdicts[-1][1].evidence)
     (loss,) = session.ended
     assert (loss.start_ns, loss.end_ns) == pytest.approx((0, 14 * SECOND), abs=SECOND)
-    assert text(ended_sentence(session, [loss])) == sentence_on_loss
+    assert text(ended_sentence(session, [loss])) == SENTENCE_ON_HOGS
     assert not session.episodes(0, session.now_ns), "losses are not computed from it"
     moment_ns = nearest_moment(session, session.take_interval(), reachable_episodes(session), -1)
     assert moment_ns == pytest.approx(SECOND, abs=SECOND)
@@ -174,11 +179,8 @@ def test_red_starts_at_once_and_ends_after_three_seconds() -> None:
 def tasks_that_stop_waiting(machine: Machine, waiting_samples: int) -> list[wire.Message]:
     """Returns the messages of 30 s in which two tasks share CPU 1 at first, and then wait no
     longer."""
-    free = {"tasks": {"1": [11, "hogA", 1.0], "0": [12, "hogB", 1.0]},
-            "waits": {"1": [[0.0, 1]], "0": [[0.0, 1]]}}  # fmt: skip
-    records = [HOGS if seq <= waiting_samples else free for seq in range(300)]
-    frames = [machine.frame(s, records={} if s % 10 else r) for s, r in enumerate(records)]
-    return [machine.hello, *frames]
+    free = queue_records(cpu0=[(12, "hogB", 1.0, 0.0)], cpu1=[(11, "hogA", 1.0, 0.0)])
+    return machine.messages(300, lambda seq: HOGS if seq <= waiting_samples else free)
 
 
 def test_the_last_loss_of_few_tasks_on_a_big_machine_has_its_real_end() -> None:
@@ -193,9 +195,8 @@ def test_the_last_loss_of_few_tasks_on_a_big_machine_has_its_real_end() -> None:
 
 
 def test_a_loss_that_ends_while_the_screen_is_paused_does_not_last_until_its_end() -> None:
-    messages = tasks_that_stop_waiting(Machine(cores=2, threads=1, ceiling_hz=3.0e9), 100)
-    session = Session(exports.hello(messages), History(exports.hello(messages)))
-    session.track_losses()
+    messages = tasks_that_stop_waiting(two_cpus(), 100)
+    session = new_session(messages[0])
     for seq, message in enumerate(messages[1:]):
         session.apply(message)
         interval = session.take_interval()
@@ -211,18 +212,17 @@ def test_a_loss_that_ends_while_the_screen_is_paused_does_not_last_until_its_end
 
 def test_the_last_loss_of_the_first_seconds_is_described_as_it_was_then() -> None:
     """The times of its tasks once went on growing after the loss."""
-    messages = tasks_that_stop_waiting(Machine(cores=2, threads=1, ceiling_hz=3.0e9), 50)
+    messages = tasks_that_stop_waiting(two_cpus(), 50)
     session, verdicts = session_and_verdicts(messages)
-    sentence_on_loss = "hogA[11] and hogB[12] shared CPU 1: each waited 50 % of its time"
-    assert verdicts[-1][1].evidence[0].endswith(f" ago for 6 s: {sentence_on_loss}")
-    assert text(ended_sentence(session, session.ended)) == sentence_on_loss
+    assert verdicts[-1][1].evidence[0].endswith(f" ago for 6 s: {SENTENCE_ON_HOGS}")
+    assert text(ended_sentence(session, session.ended)) == SENTENCE_ON_HOGS
 
 
 def test_one_long_wait_is_listed_once_although_another_loss_is_at_times_greater() -> None:
     """Each time, the list once got another episode of about 15 s, which overlapped the last."""
-    machine = Machine(cores=2, threads=1, ceiling_hz=3.0e9, changes={"virtualisation": "kvm"})
+    machine = two_cpus(virtualisation="kvm")
     messages: list[wire.Message] = [machine.hello]
-    records = HOGS | {"waits": {"1": [[0.15, 20], [0.15, 20]]}}
+    records = queue_records(cpu1=[(11, "hogA", 0.5, 0.15), (12, "hogB", 0.5, 0.15)])
     for seq in range(1000):
         for cpu in (0, 1):
             steal = max(0.0, 0.15 + 0.06 * sin(seq / 15))
@@ -235,19 +235,14 @@ def test_one_long_wait_is_listed_once_although_another_loss_is_at_times_greater(
     assert len(waits) < 4
 
 
+POSTGRES_AND_RESTIC = (21, "postgres", 0.7, 0.25), (22, "restic", 0.3, 0.0)
+
+
 def test_a_shorter_wait_beside_a_longer_one_is_listed_from_its_start_to_its_end() -> None:
     """Only the longest wait was once listed. hogA waits on CPU 1 all the time; from 20 to 35 s,
     postgres waits for restic on CPU 0."""
-    machine = Machine(cores=2, threads=1, ceiling_hz=3.0e9)
-    both = {
-        "tasks": {"0": [21, "postgres", 0.7], "1": [11, "hogA", 0.5]},
-        "others": {"0": [[21, "postgres", 0.7], [22, "restic", 0.3]], **HOGS["others"]},
-        "waits": {"0": [[0.25, 30], [0.0, 30]], **HOGS["waits"]},
-    }
-    messages: list[wire.Message] = [machine.hello]
-    for seq in range(600):
-        record = both if 200 < seq <= 350 else HOGS
-        messages.append(machine.frame(seq, records={} if seq % 10 else record))
+    both = queue_records(cpu0=POSTGRES_AND_RESTIC, cpu1=TWO_HOGS)
+    messages = two_cpus().messages(600, lambda seq: both if 200 < seq <= 350 else HOGS)
     session, _ = session_and_verdicts(messages[:300])
     longer, shorter = session.log.listed_running
     assert longer.start_ns == pytest.approx(0, abs=SECOND)
@@ -261,18 +256,16 @@ def test_a_shorter_wait_beside_a_longer_one_is_listed_from_its_start_to_its_end(
     assert short == "postgres waited 26 % for restic"
 
 
+TWO_USERS = {"details": {"11": {"user": "one"}, "21": {"user": "two"}}}
+
+
 def test_the_listed_wait_is_that_of_the_verdict_if_two_users_tasks_have_its_name() -> None:
     """The list once had the smaller share of the other user's tasks."""
-    machine = Machine(cores=2, threads=1, ceiling_hz=3.0e9)
-    record = {
-        "tasks": {"0": [21, "hogA", 0.8], "1": [11, "hogA", 0.5]},
-        "others": {"0": [[21, "hogA", 0.8], [22, "restic", 0.2]],
-                   "1": [[11, "hogA", 0.5], [12, "hogB", 0.5]]},
-        "waits": {"0": [[0.2, 30], [0.0, 30]], "1": [[0.5, 20], [0.2, 20]]},
-        "details": {"11": {"user": "one"}, "21": {"user": "two"}},
-    }  # fmt: skip
-    frames = [machine.frame(s, records={} if s % 10 else record) for s in range(200)]
-    session, verdicts = session_and_verdicts([machine.hello, *frames])
+    record = TWO_USERS | queue_records(
+        cpu0=[(21, "hogA", 0.8, 0.2), (22, "restic", 0.2, 0.0)],
+        cpu1=[(11, "hogA", 0.5, 0.5), (12, "hogB", 0.5, 0.2)],
+    )
+    session, verdicts = session_and_verdicts(two_cpus().messages(200, lambda _: record))
     wait, other_wait = session.log.listed_running
     assert wait.evidence["label"] == verdicts[-1][1].text
     assert "50 %" in verdicts[-1][1].text
@@ -281,20 +274,12 @@ def test_the_listed_wait_is_that_of_the_verdict_if_two_users_tasks_have_its_name
 
 def test_a_wait_does_not_begin_with_that_of_another_users_tasks_of_the_same_name() -> None:
     """hogA of one user waits on CPU 1; from 20 s on, that of another waits longer on CPU 0."""
-    machine = Machine(cores=2, threads=1, ceiling_hz=3.0e9)
-    details = {"11": {"user": "one"}, "21": {"user": "two"}}
-    waits = {"1": [[0.2, 20], [0.2, 20]]}
-    ran = {"1": [[11, "hogA", 0.5], [12, "hogB", 0.5]]}
-    alone = {"tasks": {"1": [11, "hogA", 0.5]}, "others": ran, "waits": waits, "details": details}
-    both = {
-        "tasks": {"0": [21, "hogA", 0.5], "1": [11, "hogA", 0.5]},
-        "details": details,
-        "others": {"0": [[21, "hogA", 0.5], [22, "restic", 0.5]], **ran},
-        "waits": {"0": [[0.7, 30], [0.0, 30]], **waits},
-    }
-    frames = [machine.frame(s, records={} if s % 10 else both if s > 200 else alone)
-              for s in range(400)]  # fmt: skip
-    session, verdicts = session_and_verdicts([machine.hello, *frames])
+    hogs = (11, "hogA", 0.5, 0.2), (12, "hogB", 0.5, 0.2)
+    longer_wait = (21, "hogA", 0.5, 0.7), (22, "restic", 0.5, 0.0)
+    alone = TWO_USERS | queue_records(cpu1=hogs)
+    both = TWO_USERS | queue_records(cpu0=longer_wait, cpu1=hogs)
+    messages = two_cpus().messages(400, lambda seq: both if seq > 200 else alone)
+    session, verdicts = session_and_verdicts(messages)
     starts_s = {e.cpus[0]: e.start_ns / SECOND for e in session.log.listed_running}
     assert starts_s == pytest.approx({0: 20, 1: 0}, abs=1)
     start_ns = verdicts[-1][1].wait_start_ns
@@ -303,15 +288,10 @@ def test_a_wait_does_not_begin_with_that_of_another_users_tasks_of_the_same_name
 
 def test_tasks_that_no_longer_wait_are_not_named_while_others_still_do() -> None:
     """hogA and hogB end after 20 s; postgres waits for restic all the time, but for less."""
-    machine = Machine(cores=2, threads=1, ceiling_hz=3.0e9)
-    ran: list[list[object]] = [[21, "postgres", 0.7], [22, "restic", 0.3]]
-    waits: list[object] = [[0.25, 30], [0.0, 30]]
-    rest = {"tasks": {"0": ran[0]}, "others": {"0": ran}, "waits": {"0": waits}}
-    others = {"others": {"0": ran, **HOGS["others"]}, "waits": {"0": waits, **HOGS["waits"]}}
-    both = {"tasks": {"0": ran[0], "1": [11, "hogA", 0.5]}, **others}
-    frames = [machine.frame(s, records={} if s % 10 else both if s <= 200 else rest)
-              for s in range(300)]  # fmt: skip
-    _, verdicts = session_and_verdicts([machine.hello, *frames])
+    rest = queue_records(cpu0=POSTGRES_AND_RESTIC)
+    both = queue_records(cpu0=POSTGRES_AND_RESTIC, cpu1=TWO_HOGS)
+    messages = two_cpus().messages(300, lambda seq: both if seq <= 200 else rest)
+    _, verdicts = session_and_verdicts(messages)
     named = [(ns / SECOND, verdict.text.split()[0]) for ns, verdict in verdicts if ns > 11 * SECOND]
     assert {name for at_s, name in named if at_s < 20} == {"hogA[11]"}
     assert {name for at_s, name in named if at_s > 24.5} == {"postgres"}
@@ -320,41 +300,40 @@ def test_tasks_that_no_longer_wait_are_not_named_while_others_still_do() -> None
 def test_a_wait_does_not_begin_with_that_of_other_tasks_on_its_cpu() -> None:
     """cron waits on CPU 1 all the time; from 20 to 30 s, hogA and hogB wait longer. Only the first
     is listed. After the end of the hogs, they are not named again."""
-    machine = Machine(cores=2, threads=1, ceiling_hz=3.0e9)
-    cron = [[31, "cron", 0.3], [32, "stream", 0.5]]
-    hogs = [[11, "hogA", 0.35], [12, "hogB", 0.35], [31, "cron", 0.3]]
-    alone = {"tasks": {"1": cron[1]}, "others": {"1": cron}, "waits": {"1": [[0.2, 9], [0.0, 9]]}}
-    crowded = {"tasks": {"1": hogs[0]}, "others": {"1": hogs},
-               "waits": {"1": [[0.6, 20], [0.6, 20], [0.2, 9]]}}  # fmt: skip
-    records = [crowded if 200 < seq <= 300 else alone for seq in range(450)]
-    frames = [machine.frame(s, records={} if s % 10 else r) for s, r in enumerate(records)]
-    session, _ = session_and_verdicts([machine.hello, *frames[:201]])
+    cron = (31, "cron", 0.3, 0.2)
+    alone = queue_records(cpu1=[(32, "stream", 0.5, 0.0), cron])
+    crowded = queue_records(cpu1=[(11, "hogA", 0.35, 0.6), (12, "hogB", 0.35, 0.6), cron])
+    messages = two_cpus().messages(450, lambda seq: crowded if 200 < seq <= 300 else alone)
+    session, _ = session_and_verdicts(messages[:202])
     (listed,) = session.log.listed_running
     assert listed.evidence["loser"] == "cron"
-    session, verdicts = session_and_verdicts([machine.hello, *frames])
+    session, verdicts = session_and_verdicts(messages)
     named = [(ns / SECOND, verdict) for ns, verdict in verdicts if verdict.text.startswith("hog")]
     assert named[-1][0] < 35
     assert all(v.wait_start_ns == pytest.approx(20 * SECOND, abs=SECOND) for at_s, v in named)
     assert not session.ended, "cron still waits"
 
 
-def ended_job() -> Iterator[wire.Message]:
-    """A job that waits half of its time for 8 s, and the machine for 30 s after its end."""
-    machine = Machine(cores=2, ceiling_hz=3.0e9, changes={"watch": "70"})
-    yield machine.hello
-    for seq in range(381):
-        records: dict[str, object] = {}
-        if seq % 10 == 0:
-            ran_ns = seq * SECOND // 20
-            threads = {"70": [70, "make", 1, ran_ns, ran_ns, 0, 0]} if seq <= 80 else {}
-            records = HOGS | {"watched": {"threads": threads, "more": 0}}
-        yield machine.frame(seq, records=records)
+def job_messages(watch: str, samples: int, pid_at: Callable[[int], int]) -> list[wire.Message]:
+    """Returns the messages of a job beside two hogs, whose only thread waits half of its time.
+    `pid_at`: its PID at a sample; 0: the job does not run."""
+    runs_by_pid: dict[int, int] = {}
+
+    def records(seq: int) -> dict[str, Any]:
+        pid, threads = pid_at(seq), {}
+        if pid:
+            ran_ns = (seq - runs_by_pid.setdefault(pid, seq)) * SECOND // 20
+            threads = {f"{pid}": [pid, "make", 1, ran_ns, ran_ns, 0, 0]}
+        return HOGS | {"watched": {"threads": threads, "more": 0}}
+
+    machine = Machine(cores=2, ceiling_hz=3.0e9, changes={"watch": watch})
+    return machine.messages(samples, records)
 
 
 def test_a_job_that_has_ended_is_judged_over_its_whole_time() -> None:
     """Ten seconds after its end, such a job was once reported as 'ended before a sample, so nothing
     is known of it'."""
-    session, verdicts = session_and_verdicts([*ended_job()])
+    session, verdicts = session_and_verdicts(job_messages("70", 381, lambda seq: 70 * (seq <= 80)))
     texts = [verdict.text for _, verdict in verdicts]
     assert texts[5].startswith("make loses 50 % of its time to ")
     assert set(texts[10:]) == {texts[5].replace("loses", "lost")}
@@ -372,15 +351,8 @@ def test_a_job_that_has_ended_is_judged_over_its_whole_time() -> None:
 def test_the_loss_of_an_ended_job_does_not_go_on_until_another_begins() -> None:
     """When the next process of that name began, the loss was once said to have lasted until
     then."""
-    machine = Machine(cores=2, ceiling_hz=3.0e9, changes={"watch": "make"})
-    messages: list[wire.Message] = [machine.hello]
-    for seq in range(441):
-        pid, begin = (70, 0) if seq <= 80 else (71, 400)
-        is_alive, ran_ns = seq <= 80 or seq >= begin, (seq - begin) * SECOND // 20
-        threads = {f"{pid}": [pid, "make", 1, ran_ns, ran_ns, 0, 0]} if is_alive else {}
-        records = HOGS | {"watched": {"threads": threads, "more": 0}}
-        messages.append(machine.frame(seq, records={} if seq % 10 else records))
-    _, verdicts = session_and_verdicts(messages)
+    pids = [70 if seq <= 80 else 71 * (seq >= 400) for seq in range(441)]
+    _, verdicts = session_and_verdicts(job_messages("make", len(pids), pids.__getitem__))
     assert verdicts[-1][1].level == 2
     assert not any(" ago for " in piece for _, verdict in verdicts for piece in verdict.evidence)
 
@@ -438,11 +410,10 @@ def test_a_late_screen_does_not_read_the_history_again(
         raise AssertionError
 
     monkeypatch.setattr(Session, "totals_between", read_again)
-    machine, texts = Machine(cores=2, ceiling_hz=3.0e9), []
-    session = Session(machine.hello, History(machine.hello))
-    session.track_losses()
-    for seq in range(400):
-        session.apply(machine.frame(seq, records={} if seq % 10 else HOGS))
+    hello, *frames = messages_of_two_hogs(400)
+    session, texts = new_session(hello), []
+    for seq, frame in enumerate(frames):
+        session.apply(frame)
         if seq >= first and seq % 19 == first % 19:
             verdict = verdict_at(session, session.take_interval())
             assert verdict is not None
@@ -452,11 +423,9 @@ def test_a_late_screen_does_not_read_the_history_again(
 
 def test_after_a_pause_the_verdict_is_on_the_last_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also on a machine with too many CPUs to read ten seconds again, and between two samples."""
-    machine = Machine(cores=2, ceiling_hz=3.0e9)
-    monkeypatch.setattr(verdict_module, "MAX_REREAD_VALUES", 40 * len(machine.hello.topology))
-    session = Session(machine.hello, History(machine.hello))
-    session.track_losses()
-    frames = [machine.frame(seq, records={} if seq % 10 else HOGS) for seq in range(600)]
+    hello, *frames = messages_of_two_hogs(600)
+    session = new_session(hello)
+    monkeypatch.setattr(verdict_module, "MAX_REREAD_VALUES", 40 * len(session.topology))
     ends = [201, *range(501, 600, 10)]
     for begin, end in pairwise([0, *ends]):
         interval = session_of(session, frames[begin:end]).take_interval()
