@@ -116,15 +116,12 @@ class StealSteps(SteppedDetector):
     ([0, 3], [(1, None)]),
     ([0, 1, 1, 1, 0], [(1, None)]),
     ([0, 1, 0, 1, 0, 1, 0, 1], [(1, None)]),  # the share is a twentieth
+    ([1, 0, 0, 0, 1, 0, 0, 0, 4, 4], [(8, None)]),  # earlier sparse ticks are not part of it
 ])  # fmt: skip
 def test_consecutive_ticks_are_one_episode(
     ticks: list[float], spans: list[tuple[int, int | None]]
 ) -> None:
     assert StealSteps().advance(*ticks).spans() == spans
-
-
-def test_earlier_sparse_ticks_are_not_part_of_an_episode() -> None:
-    assert StealSteps().advance(1, 0, 0, 0, 1, 0, 0, 0, 4, 4).spans() == [(8, None)]
 
 
 def test_depth_is_the_share_of_the_samples_within_the_episode() -> None:

@@ -242,6 +242,13 @@ def test_correct_counters_are_never_doubted(session_and_intervals: Played) -> No
         assert interval.suspect_counters == {}
         assert np.isfinite(interval.split.states).all()
         assert interval.split.states.sum(axis=1) == pytest.approx(np.ones(48))
+    for interval in intervals:
+        for key in ("util", "busy_hz", "net_hz", "halt"):  # from fixed counters
+            assert np.isfinite(interval.values[key]).all(), key
+        for key in ("ipc", "kernel_cycles", "kernel_instructions"):  # a stopped counter is not zero
+            assert not (interval.values[key] == 0).any(), key
+    # The benchmark runs on one thread of each core: half of the CPUs are busy.
+    assert np.mean(intervals[30].values["util"]) == pytest.approx(0.5, abs=0.005)
     # Computed by hand from the file: T = 2 133 681 942 ticks; R0 .00023, R1 .01694, ANY .01716.
     assert intervals[2].split.states[45] == pytest.approx([0.98284, 0.00022, 0.01692, 0], abs=1e-4)
 
@@ -254,22 +261,6 @@ def test_all_cores_are_marked_from_the_takeover_on(session_and_intervals: Played
         )
         assert np.isnan(interval.split.states).all()
         assert set(interval.split.method) == {"any-thread"}
-
-
-def test_fixed_counters_are_never_doubted(session_and_intervals: Played) -> None:
-    _, intervals = session_and_intervals
-    for interval in intervals:
-        for key in ("util", "busy_hz", "net_hz", "halt"):
-            assert np.isfinite(interval.values[key]).all(), key
-    # The benchmark runs on one thread of each core: half of the CPUs are busy.
-    assert np.mean(intervals[30].values["util"]) == pytest.approx(0.5, abs=0.005)
-
-
-def test_a_stopped_counter_is_not_zero(session_and_intervals: Played) -> None:
-    _, intervals = session_and_intervals
-    for interval in intervals:
-        for key in ("ipc", "kernel_cycles", "kernel_instructions"):
-            assert not (interval.values[key] == 0).any(), key
 
 
 def test_the_takeover_is_one_episode_that_names_the_counters(session_and_intervals: Played) -> None:

@@ -64,10 +64,48 @@ def test_the_table_gives_the_ceiling_of_always_active_cores(
         assert np.array_equal(result.hz, result.low_hz)
 
 
-def test_only_deep_sleep_makes_a_core_inactive() -> None:
-    run = [1.0] * 4 + [0.0] * 20
-    assert in_ghz(ceilings(turbo([turbo_table(XEON)]), run, [1.0] * 24).low_hz[:1]) == [2.8]
-    assert in_ghz(ceilings(turbo([turbo_table(XEON)]), run, run).low_hz[:1]) == [3.5]
+TWO_STEPS = turbo_table([(1, 40), (2, 30)])
+FOUR_RUN = [1.0] * 4 + [0.0] * 20
+BIG, SMALL = (turbo_table([(1, 50), (2, 45)], cpus=[0, 1]),
+              turbo_table([(1, 38), (2, 35)], cpus=[2, 3]))  # fmt: skip
+FAVOURED = [turbo_table([(1, 37), (2, 35)]), cpufreq(40, cpus=[0]), cpufreq(37, cpus=[1])]
+SLOWER = [turbo_table([(1, 53), (4, 50)]), cpufreq(53, cpus=[0, 1]), cpufreq(51, cpus=[2]),
+          cpufreq(25, cpus=[3])]  # fmt: skip
+"""The two cores without a maximum of 5.3 GHz cannot reach the one of their table."""
+CEILINGS: dict[str, tuple[Any, ...]] = {
+    "only deep sleep makes a core inactive": ([turbo_table(XEON)], {}, FOUR_RUN, [1] * 24, [2.8]),
+    "cores in deep sleep": ([turbo_table(XEON)], {}, FOUR_RUN, FOUR_RUN, [3.5]),
+    # one thread runs only while all cores are active; while its sibling runs, that is unknown
+    "siblings are weighted by their running time": (
+        [turbo_table([(1, 40), (4, 30)])], {"cores": 4, "threads": 2},
+        [1.0] * 4 + [0.01, 0, 0, 0], [1] * 4, [3.0] * 4, [3.0] * 4),
+    "a core without data may be active": (
+        [TWO_STEPS], {"cores": 2}, [1, float("nan")], [1, float("nan")], [3.0], [4.0]),
+    "a core without data and sleep": (
+        [TWO_STEPS], {"cores": 2, "sleep": False}, [1, float("nan")], None, [3.0], [4.0]),
+    "active cores are counted by package": (
+        [TWO_STEPS], {"cores": 4, "packages": [[0, 1], [2, 3]]}, [1, 1, 1, 0], [1, 1, 1, 0],
+        [3.0, 3.0, 4.0, 4.0]),
+    "core types have their own tables": (
+        [BIG, SMALL], {"cores": 4}, [1, 0, 1, 1], [1, 0, 1, 1], [5.0, 5.0, 3.5, 3.5]),
+    "favoured cores may exceed their table": (
+        FAVOURED, {"cores": 2}, [1, 1], [1, 1], [3.5, 3.5], [4.0, 3.5]),
+    "other cores have their own maximum": (
+        SLOWER, {"cores": 4}, [1, 0, 0, 0], [1, 0, 0, 0], [5.3, 5.3, 5.1, 2.5]),
+    "all cores beside favoured ones": (
+        SLOWER, {"cores": 4}, [1] * 4, [1] * 4, [5.0, 5.0, 5.0, 2.5], [5.0, 5.0, 5.0, 2.5]),
+}  # fmt: skip
+"""Tables, arguments of `turbo`, use, shares outside deep sleep, and the lower and upper bounds of
+the first cores in GHz."""
+
+
+@pytest.mark.parametrize("case", CEILINGS.values(), ids=CEILINGS)
+def test_ceilings_follow_from_tables_and_active_cores(case: tuple[Any, ...]) -> None:
+    tables, arguments, util, awake, low, *high = case
+    result = ceilings(turbo(tables, **arguments), util, awake)
+    assert in_ghz(result.low_hz)[: len(low)] == low
+    for bound in high:
+        assert in_ghz(result.high_hz)[: len(bound)] == bound
 
 
 @pytest.mark.parametrize(("kind", "model", "awake"), [
@@ -141,47 +179,11 @@ def test_hulls_enclose_all_steps(grows: list[tuple[int, int]], data: st.DataObje
         assert (bends >= -1).all(), "one is convex, the other concave"
 
 
-def test_siblings_are_weighted_by_their_running_time() -> None:
-    """One thread ran only while all other cores were active; while its sibling ran, the number of
-    active cores is unknown."""
-    util = [1.0] * 4 + [0.01, 0, 0, 0]
-    result = ceilings(
-        turbo([turbo_table([(1, 40), (4, 30)])], cores=4, threads=2), util, [1, 1, 1, 1]
-    )
-    assert in_ghz(result.low_hz) == in_ghz(result.high_hz) == [3.0] * 4
-
-
-@pytest.mark.parametrize("sleep", [True, False])
-def test_a_core_without_data_may_be_active_or_not(sleep: bool) -> None:
-    model, run = turbo([turbo_table([(1, 40), (2, 30)])], cores=2, sleep=sleep), [1, float("nan")]
-    result = ceilings(model, run, run if sleep else None)
-    assert (in_ghz(result.low_hz)[0], in_ghz(result.high_hz)[0]) == (3.0, 4.0)
-
-
 def test_offline_cores_are_not_active() -> None:
     model = turbo([turbo_table([(1, 40), (2, 30)])], cores=2)
     delta = increments.delta(model._counters, {"core_c6": [0.0, float("nan")]})
     result = model.ceilings(delta, np.array([1.0, np.nan]), np.array([True, False]))
     assert in_ghz(result.low_hz[:1]) == [4.0]
-
-
-def test_active_cores_are_counted_by_package() -> None:
-    packages = [[0, 1], [2, 3]]
-    result = ceilings(
-        turbo([turbo_table([(1, 40), (2, 30)])], cores=4, packages=packages),
-        [1, 1, 1, 0],
-        [1, 1, 1, 0],
-    )
-    assert in_ghz(result.low_hz) == [3.0, 3.0, 4.0, 4.0]
-
-
-def test_core_types_have_their_own_tables_and_are_counted_for_them() -> None:
-    big, small = (
-        turbo_table([(1, 50), (2, 45)], cpus=[0, 1]),
-        turbo_table([(1, 38), (2, 35)], cpus=[2, 3]),
-    )
-    result = ceilings(turbo([big, small], cores=4), [1, 0, 1, 1], [1, 0, 1, 1])
-    assert in_ghz(result.low_hz) == [5.0, 5.0, 3.5, 3.5]
 
 
 def test_a_cpu_uses_the_first_table_that_includes_it() -> None:
@@ -209,27 +211,6 @@ def test_cpufreq_gives_an_upper_bound_only() -> None:
     unknown = ceilings(turbo([cpufreq(38)], cores=2, base_hz=None), [1, 1], [1, 1])
     assert np.isnan(unknown.low_hz).all()
     assert in_ghz(unknown.high_hz) == [3.8, 3.8]
-
-
-def test_favoured_cores_may_exceed_their_table() -> None:
-    both = [turbo_table([(1, 37), (2, 35)]), cpufreq(40, cpus=[0]), cpufreq(37, cpus=[1])]
-    result = ceilings(turbo(both, cores=2), [1, 1], [1, 1])
-    assert (in_ghz(result.low_hz), in_ghz(result.high_hz)) == ([3.5, 3.5], [4.0, 3.5])
-
-
-def test_other_cores_beside_favoured_ones_have_their_own_maximum() -> None:
-    """All cores have one table, with 5.3 GHz for one active core, which only two of the four cores
-    can reach."""
-    model = turbo(
-        [turbo_table([(1, 53), (4, 50)]), cpufreq(53, cpus=[0, 1]), cpufreq(51, cpus=[2]),
-         cpufreq(25, cpus=[3])],
-        cores=4,
-    )  # fmt: skip
-    result = ceilings(model, [1, 0, 0, 0], [1, 0, 0, 0])
-    assert result.hz.tolist() == [5.3e9, 5.3e9, 5.1e9, 2.5e9]
-    result = ceilings(model, [1, 1, 1, 1], [1, 1, 1, 1])
-    assert result.hz.tolist() == [5.0e9, 5.0e9, 5.0e9, 2.5e9]
-    assert result.high_hz.tolist() == [5.0e9, 5.0e9, 5.0e9, 2.5e9]
 
 
 def test_no_ceiling_exceeds_the_limit_of_all_cores() -> None:

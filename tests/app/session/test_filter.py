@@ -111,8 +111,32 @@ def test_cpus_can_be_filtered_by_place(text: str, expected: str) -> None:
     ("lp0=25", "1,5"),
     ("lp1=50", "2,6"),
     ("neither<25", "0,4"),
+    # tasks
+    ("NGINX", "0,5"),
+    ("gin", "0,5"),
+    ('"web content"', "1"),
+    ("web content", "1"),  # the name contains both texts
+    ('content "b C"', "1"),
+    ("kworker/2:1", "2"),
+    ("pid:4003-4004,9", "3-4"),
+    ("pid:400", ""),
+    ('"4003"', "3"),
+    ('"4242"', "3"),
+    ('"offline"', "6"),
+    ('"a|b"', "7"),
+    ("offlin", "6"),
+    ("util", ""),
+    ("!nginx 0-5", "1-4"),
+    # combined terms
+    ("pkg:1 0-2", "2"),
+    ("pkg:1 0-2 | 7", "2,7"),
+    ("7 | pkg:1 0-2", "2,7"),
+    ("pkg:1|7|0", "0,2-3,6-7"),
+    ("pkg:0 !core:3 util>80 nginx", "0"),
+    ("  0\t", "0"),
+    ("\u30000\u3000| 1", "0-1"),
 ])  # fmt: skip
-def test_cpus_can_be_filtered_by_metric(text: str, expected: str) -> None:
+def test_cpus_can_be_filtered_by_metric_and_task(text: str, expected: str) -> None:
     assert cpus(text) == expected
 
 
@@ -167,27 +191,6 @@ def test_a_share_is_compared_exactly() -> None:
         assert cpus(f"util>={number}", interval=interval) == "0"
         assert cpus(f"util<={number}", interval=interval) == "0"
         assert cpus(f"util>{number}", interval=interval) == ""
-
-
-@pytest.mark.parametrize(("text", "expected"), [
-    ("NGINX", "0,5"),
-    ("gin", "0,5"),
-    ('"web content"', "1"),
-    ("web content", "1"),  # the name contains both texts
-    ('content "b C"', "1"),
-    ("kworker/2:1", "2"),
-    ("pid:4003-4004,9", "3-4"),
-    ("pid:400", ""),
-    ('"4003"', "3"),
-    ('"4242"', "3"),
-    ('"offline"', "6"),
-    ('"a|b"', "7"),
-    ("offlin", "6"),
-    ("util", ""),
-    ("!nginx 0-5", "1-4"),
-])  # fmt: skip
-def test_cpus_can_be_filtered_by_task(text: str, expected: str) -> None:
-    assert cpus(text) == expected
 
 
 def test_malformed_tasks_do_not_match() -> None:
@@ -249,19 +252,6 @@ def test_a_kernel_without_topology_has_no_packages_and_cores() -> None:
     observed = fakes.observe(Machine(cores=2, threads=1, changes={"topology": rows}))
     assert cpus("core:0-9", *observed) == cpus("type:E", *observed) == ""
     assert cpus("!type:E", *observed) == "0-1"
-
-
-@pytest.mark.parametrize(("text", "expected"), [
-    ("pkg:1 0-2", "2"),
-    ("pkg:1 0-2 | 7", "2,7"),
-    ("7 | pkg:1 0-2", "2,7"),
-    ("pkg:1|7|0", "0,2-3,6-7"),
-    ("pkg:0 !core:3 util>80 nginx", "0"),
-    ("  0\t", "0"),
-    ("\u30000\u3000| 1", "0-1"),
-])  # fmt: skip
-def test_combined_terms_match(text: str, expected: str) -> None:
-    assert cpus(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", " ", "\t\u3000\n", " " * 1000])
