@@ -117,6 +117,13 @@ def interval_line(session: Session, interval: Interval) -> Line:
         | {name: json_number(float(rates[row])) for name, rates in interval.caches.items()}
         for row in cache_rows
     ]
+    packages = []  # hello has the reasons for missing numbers
+    for index, cpus in enumerate(session.hello.packages):
+        package: Line = {"package": session.topology[session.position[cpus[0]]].package}
+        for name in PACKAGE_NAMES:
+            values = interval.packages.get(name, ())
+            package[name] = json_number(float(values[index])) if index < len(values) else None
+        packages.append(package)
     line: Line = {
         "type": "interval",
         "seq": interval.seq,
@@ -124,10 +131,7 @@ def interval_line(session: Session, interval: Interval) -> Line:
         "elapsed_s": json_number(interval.elapsed_s),
         "skew_s": json_number(interval.skew_s),
         "machine": {name: json_number(interval.machine.get(name, nan)) for name in COUNTER_BY_NAME},
-        "packages": [
-            _package_line(session, interval, package)
-            for package in range(len(session.hello.packages))
-        ],
+        "packages": packages,
         **({"l3": caches} if caches else {}),
         "cpus": [_cpu_line(session, interval, row, shares.get(row)) for row in session.selected],
         "cores": [_core_line(session, interval, core) for core in session.selected_cores()],
@@ -148,16 +152,6 @@ def interval_line(session: Session, interval: Interval) -> Line:
     missing_names = [name for name, value in interval.machine.items() if not isfinite(value)]
     reasons = dict.fromkeys(missing_names, UNREAD_REASON)
     return line | {"why": reasons} if reasons else line
-
-
-def _package_line(session: Session, interval: Interval, index: int) -> Line:
-    """Returns the numbers of a package. Hello has the reasons for missing ones."""
-    first = session.hello.packages[index][0]
-    line: Line = {"package": session.topology[session.position[first]].package}
-    for name in PACKAGE_NAMES:
-        values = interval.packages.get(name, ())
-        line[name] = json_number(float(values[index])) if index < len(values) else None
-    return line
 
 
 def _cpu_line(session: Session, interval: Interval, row: int, counted: float | None) -> Line:

@@ -119,18 +119,13 @@ def axis_span(hz: Floats) -> tuple[float, float]:
     return min(STEP_HZ * math.floor(float(known_hz.min()) / STEP_HZ), high - 2 * STEP_HZ), high
 
 
-def tick_step(span: float, max_steps: int) -> float:
-    """Returns the smallest distance between marks that divides `span` into at most `max_steps`
-    parts."""
-    min_step = span / max(1, max_steps)
-    power = 10.0 ** math.floor(math.log10(min_step))
-    return next((s * power for s in TICK_STEPS if s * power >= min_step * (1 - 1e-9)), 10 * power)
-
-
 def axis_marks(low: float, high: float, lines: int, max_marks: int) -> dict[int, float]:
     """Returns the values beside a scale of `lines` lines, by line: at most `max_marks` multiples of
-    a `tick_step`."""
-    mark_step = tick_step(high - low, max_marks)
+    the smallest of TICK_STEPS."""
+    min_step = (high - low) / max(1, max_marks)
+    power = 10.0 ** math.floor(math.log10(min_step))
+    steps = (step * power for step in (*TICK_STEPS, 10.0))
+    mark_step = next(step for step in steps if step >= min_step * (1 - 1e-9))
     first = math.ceil(low / mark_step - 1e-9)
     values: dict[int, float] = {}
     for i in range(first, math.floor(high / mark_step + 1e-9) + 1):

@@ -165,7 +165,12 @@ def compare(
     chances = iter(holm_correction([d.probability for d in differences if d is not None]))
     compared = []
     for (name, a, b), phase in zip(sides, pairs, strict=True):
-        extra_loss = _extra_loss(a, b)
+        losses = {}
+        for lost in dict.fromkeys(lost for run in (*a, *b) for lost in run.lost_shares):
+            extra_share = lost_share(b, lost) - lost_share(a, lost)
+            if lost[1] not in {"other", "unknown"} and abs(extra_share) >= MIN_LOSS_DIFFERENCE:
+                losses[lost] = extra_share
+        extra_loss = dict(sorted(losses.items(), key=lambda pair: -abs(pair[1])))
         no_chance = 1.0, CONFIDENCE
         rows = [
             _row(pair, extra_loss, *(no_chance if pair.difference is None else next(chances)))
@@ -275,15 +280,6 @@ def _loss_text(cause: Cause) -> str:
 
 def lost_share(side: Sequence[Reading], cause: Cause) -> float:
     return fmean(run.lost_shares.get(cause, 0.0) for run in side)
-
-
-def _extra_loss(a: Sequence[Reading], b: Sequence[Reading]) -> dict[Cause, float]:
-    differences = {}
-    for cause in dict.fromkeys(cause for run in (*a, *b) for cause in run.lost_shares):
-        of_a, of_b = lost_share(a, cause), lost_share(b, cause)
-        if cause[1] not in {"other", "unknown"} and abs(of_b - of_a) >= MIN_LOSS_DIFFERENCE:
-            differences[cause] = of_b - of_a
-    return dict(sorted(differences.items(), key=lambda pair: -abs(pair[1])))
 
 
 def _row(pair: _Pair, extra_loss: dict[Cause, float], chance: float, level: float) -> Row:

@@ -65,7 +65,15 @@ def lines(
     def styled_lines(texts: Iterable[str], style: str = "") -> list[str]:
         return [draw_line([(text, style)]) for text in texts]
 
-    answer, scale = headline(compared), _scale_max(compared)
+    # The scale covers all changes up to 100 %, all intervals of clear differences, and half of the
+    # other intervals.
+    rows, last = [row for phase in compared for row in phase.rows], SMALL_SHARE_ENDS[-1]
+    ends = sorted(max(map(abs, row.interval)) for row in rows if row.interval)
+    sizes = [*(abs(row.change) for row in rows), *ends[: (len(ends) + 1) // 2]]
+    sizes += [abs(end) for row in rows if row.is_sure for end in row.interval or ()]
+    longest = max((size for size in sizes if size <= last), default=last)
+    scale = next(scale for scale in SMALL_SHARE_ENDS if scale >= longest)
+    answer = headline(compared)
     is_open = answer.startswith("Inconclusive")
     wrapped = textwrap.wrap(answer.replace(" %", "\N{NO-BREAK SPACE}%"), WIDTH)
     wrapped = [text.replace("\N{NO-BREAK SPACE}", " ") for text in wrapped]
@@ -78,7 +86,6 @@ def lines(
         titles = [_runs_heading(phase), "A", "B", change, runs, scale_heading, "verdict"]
         text_lines += ["", draw_line(join_columns(COLUMNS, [(title, "dim") for title in titles]))]
         text_lines += [draw_line(_row(phase, row, scale, unicode=unicode)) for row in phase.rows]
-    rows = [row for phase in compared for row in phase.rows]
     basis = "within these two runs" if compared[0].within_runs else "if the runs are independent"
     if any(row.interval is not None for row in rows):
         text_lines += ["", *styled_lines([NOTE.format(basis, 100 * MAX_SAME_CHANGE)], "dim")]
@@ -222,18 +229,6 @@ def _dot_runs(sides: Sequence[Sequence[float]], *, unicode: bool) -> list[Run]:
         signs = [chr(BRAILLE_BASE + b) if b else "·" for b in bits]
     styles = [("dim", "a", "b", "")[a + 2 * b] for a, b in zip(with_a, with_b, strict=True)]
     return list(zip(signs, styles, strict=True))
-
-
-def _scale_max(compared: Sequence[Comparison]) -> float:
-    """Returns the maximum of the smallest scale that covers all changes up to 100 %, all intervals
-    of clear differences, and half of the other intervals."""
-    rows = [row for phase in compared for row in phase.rows]
-    ends = sorted(max(map(abs, row.interval)) for row in rows if row.interval)
-    sizes = [*(abs(row.change) for row in rows), *ends[: (len(ends) + 1) // 2]]
-    sizes += [abs(end) for row in rows if row.is_sure for end in row.interval or ()]
-    last = SMALL_SHARE_ENDS[-1]
-    longest = max((size for size in sizes if size <= last), default=last)
-    return next(scale for scale in SMALL_SHARE_ENDS if scale >= longest)
 
 
 def _draw_interval(row: Row, scale: float) -> str:

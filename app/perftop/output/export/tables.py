@@ -183,8 +183,8 @@ class CsvTable(ExportTable):
         self._columns: list[Column] = [np.zeros((0, 0))] * len(self.fields)
         """The columns of the previous block."""
         self._uniform_values: list[object] = [None] * len(self.fields)
-        """The value that each column had in all rows of the previous block; None for a column with
-        different values."""
+        """The value that each column had in all rows of the previous block, as an integer or text;
+        None for a column with different values."""
         self._widths = [1] * len(self.fields)
         """Number of bytes of each column's widest cell so far."""
         self._lines = _empty_lines((self._max_intervals, len(session.selected)), self._widths)
@@ -194,7 +194,17 @@ class CsvTable(ExportTable):
 
     def _write_block(self, block: RowBlock) -> None:
         columns = [field.values(block) for field in self.fields]
-        self._place_cells(self._new_cells(block, columns), len(block.intervals))
+        new_cells = self._new_cells(block, columns)
+        widths = {index: cells.itemsize for index, cells in new_cells.items()}
+        if any(width > self._widths[index] for index, width in widths.items()):
+            old_lines = self._lines
+            self._widths = [max(w, widths.get(i, 0)) for i, w in enumerate(self._widths)]
+            self._lines = _empty_lines(old_lines.shape, self._widths)
+            for name in old_lines.dtype.names or ():
+                self._lines[name] = old_lines[name]
+        for index, cells in new_cells.items():
+            part = self._lines if len(cells) == 1 else self._lines[: len(block.intervals)]
+            part[f"{index}"] = cells
         lines, width = self._lines[: len(block.intervals)].tobytes(), self._lines.itemsize
         begin = 0
         for index, texts in enumerate(self.reasons(block, columns)):
@@ -218,11 +228,14 @@ class CsvTable(ExportTable):
         for index, (field, column) in enumerate(zip(self.fields, columns, strict=True)):
             if column is self._columns[index]:
                 continue
-            value, old_value = _uniform_value(column), self._uniform_values[index]
+            values = column.view(np.int64) if column.dtype == float else column
+            first, old_value = values[0, 0], self._uniform_values[index]
+            is_uniform = first == values[-1, -1] and (values == first).all()
+            value = ("" if first is None else first) if is_uniform else None
             self._uniform_values[index] = value
-            if value is not None and value == old_value:
+            if is_uniform and value == old_value:
                 continue
-            distinct = column if value is None else column[:1, :1]
+            distinct = column[:1, :1] if is_uniform else column
             if field.kind == "text":
                 texts = [_cell(text) if text else "" for text in distinct.ravel().tolist()]
                 cells[index] = text_cells(texts).reshape(distinct.shape)
@@ -232,19 +245,6 @@ class CsvTable(ExportTable):
         for cells_of_kind, columns_of_kind in numbers.items():
             cells |= _formatted(cells_of_kind, columns_of_kind)
         return {i: block.by_row(column, self.fields[i].scope) for i, column in cells.items()}
-
-    def _place_cells(self, new_cells: Mapping[int, Cells], intervals: int) -> None:
-        """Puts cells into the lines."""
-        widths = {index: cells.itemsize for index, cells in new_cells.items()}
-        if any(width > self._widths[index] for index, width in widths.items()):
-            old_lines = self._lines
-            self._widths = [max(w, widths.get(i, 0)) for i, w in enumerate(self._widths)]
-            self._lines = _empty_lines(old_lines.shape, self._widths)
-            for name in old_lines.dtype.names or ():
-                self._lines[name] = old_lines[name]
-        for index, cells in new_cells.items():
-            lines = self._lines if len(cells) == 1 else self._lines[:intervals]
-            lines[f"{index}"] = cells
 
 
 def _empty_lines(shape: tuple[int, ...], widths: Sequence[int]) -> np.ndarray[Any, Any]:
@@ -257,14 +257,6 @@ def _empty_lines(shape: tuple[int, ...], widths: Sequence[int]) -> np.ndarray[An
     for start in starts[1:]:
         text[start - 1] = ord(",")
     return np.frombuffer(text * math.prod(shape), np.dtype(layout)).reshape(shape)
-
-
-def _uniform_value(column: Column) -> object:
-    """Returns the only value of a column, as an integer or text; None if it has several."""
-    values = column.view(np.int64) if column.dtype == float else column
-    first = values[0, 0]
-    is_uniform = first == values[-1, -1] and (values == first).all()
-    return ("" if first is None else first) if is_uniform else None
 
 
 def _formatted(
