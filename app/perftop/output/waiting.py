@@ -314,7 +314,12 @@ def _find_reason(
     waiting_pids = {key[0] if isinstance(key, tuple) else key for key in waiters.waiting_members}
     online = {row.cpu for row in session.topology if row.online}
     limit, allowed = allowed_cpus(session.details, waiting_pids, online)
-    idle_shares = _idle_shares(session, interval, allowed if limit else waiters.cpus)
+    excluded, util = allowed if limit else {*waiters.cpus}, interval.values["util"]
+    idle = [(1 - float(util[row]), session.topology[row].cpu) for row in session.selected
+            if session.online[row] and session.topology[row].cpu not in excluded]  # fmt: skip
+    idle.sort(key=lambda pair: -pair[0])
+    idle_shares = {cpu: share for share, cpu in idle if share >= MIN_IDLE_SHARE}
+    """Idle shares of the other CPUs with room for work, the idlest first."""
     evidence = []
     if limit:
         count = sum(row.online for row in session.topology)
@@ -515,14 +520,3 @@ def other_run_times(
         if cpu in cpus and pid not in excluded_pids:
             ran_s[pid, comm] = ran_s.get((pid, comm), 0.0) + task_times.run_s
     return ran_s
-
-
-def _idle_shares(
-    session: Session, interval: Interval, waiting_cpus: Collection[int]
-) -> dict[int, float]:
-    """Returns the idle shares of CPUs not in `waiting_cpus` with room for work, idlest first."""
-    util = interval.values["util"]
-    idle = {session.topology[row].cpu: 1 - float(util[row]) for row in session.selected
-            if session.online[row] and session.topology[row].cpu not in waiting_cpus}  # fmt: skip
-    return {cpu: idle[cpu] for cpu in sorted(idle, key=lambda cpu: -idle[cpu])
-            if idle[cpu] >= MIN_IDLE_SHARE}  # fmt: skip

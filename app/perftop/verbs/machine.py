@@ -148,7 +148,20 @@ aligned over all rows of one depth."""
 
 def topology_lines(answer: Answer, _: int = 100, *, unicode: bool = True) -> list[str]:  # noqa: ARG001
     cpus: list[Mapping[str, Any]] = answer["cpus"]
-    cores = _cores_of_cpus(cpus)
+    # The cores with an online CPU, ordered by their first CPU. Some kernels repeat core IDs, so
+    # cores with different siblings are different as well.
+    groups: dict[object, list[Mapping[str, Any]]] = {}
+    for row in sorted(cpus, key=lambda row: int(row["cpu"])):
+        if row.get("online"):
+            siblings = tuple(row.get("siblings") or ())
+            ids = (row.get("package"), row.get("die"), row.get("core"))
+            single_cpu = row["cpu"] if not siblings and ids[2] is None else None
+            groups.setdefault((ids, siblings, single_cpu), []).append(row)
+    keys = ("package", "die", "core", "l3", "node", "type")
+    cores = [
+        _Core([int(row["cpu"]) for row in rows], **{key: rows[0].get(key) for key in keys})
+        for rows in groups.values()
+    ]
     packages = {core.package for core in cores} - {None}
     dies = {(core.package, core.die) for core in cores if core.die is not None}
     caches = {core.l3 for core in cores} - {None}
@@ -173,15 +186,15 @@ def topology_lines(answer: Answer, _: int = 100, *, unicode: bool = True) -> lis
     summary = " · ".join(parts)
     if offline_cpus := [int(row["cpu"]) for row in cpus if not row.get("online")]:
         summary += f"; offline: {_number_list(offline_cpus)}"
-    rows = [*_package_rows(cores)]
+    tree = [*_package_rows(cores)]
     widths: dict[tuple[int, int], int] = {}
-    for depth, cells in rows:
+    for depth, cells in tree:
         for column, cell in enumerate(cells[:-1]):  # the last cell needs no padding
             widths[depth, column] = max(widths.get((depth, column), 0), len(cell))
     lines: list[str] = []
     open_depths = set[int]()
     """Depths at which the branch of the current row has another row below."""
-    for depth, cells in reversed(rows):
+    for depth, cells in reversed(tree):
         padded = (cell.ljust(widths.get((depth, i), 0)) for i, cell in enumerate(cells))
         text = "   ".join(cell for cell in padded if cell).rstrip()
         indent = "".join("│  " if level in open_depths else "   " for level in range(depth))
@@ -191,27 +204,6 @@ def topology_lines(answer: Answer, _: int = 100, *, unicode: bool = True) -> lis
 
 
 _number_list = functools.partial(ranges, strides=True)
-
-
-# --- topology: cores
-
-
-def _cores_of_cpus(cpus: Sequence[Mapping[str, Any]]) -> list[_Core]:
-    """Returns the cores with an online CPU, ordered by their first CPU. Some kernels repeat core
-    IDs, so cores with different siblings are different as well."""
-    groups: dict[object, list[Mapping[str, Any]]] = {}
-    for row in sorted(cpus, key=lambda row: int(row["cpu"])):
-        if not row.get("online"):
-            continue
-        siblings = tuple(row.get("siblings") or ())
-        ids = (row.get("package"), row.get("die"), row.get("core"))
-        single_cpu = row["cpu"] if not siblings and ids[2] is None else None
-        groups.setdefault((ids, siblings, single_cpu), []).append(row)
-    keys = ("package", "die", "core", "l3", "node", "type")
-    return [
-        _Core([int(row["cpu"]) for row in rows], **{key: rows[0].get(key) for key in keys})
-        for rows in groups.values()
-    ]
 
 
 # --- topology: rows
