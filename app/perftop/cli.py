@@ -173,17 +173,13 @@ def _parser(verb: str = "") -> argparse.ArgumentParser:
         "why` or `perftop doctor`. `perftop VERB --help` shows the options of a verb, `perftop "
         "help` lists the pages of the manual.",
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print version and commit")
-    parser.add_argument(
-        "--default-config",
-        action=_DefaultConfig,
-        nargs=0,
-        help="print a config file with the default of every setting",
-    )
-    parser.add_argument(
-        "--print-completion", action=_PrintCompletion, choices=SHELLS,
-        help="print the completion script for this shell",
-    )  # fmt: skip
+    text = "print version and commit"
+    parser.add_argument("--version", action=_Print, nargs=0, const=_version_line, help=text)
+    text = "print a config file with the default of every setting"
+    parser.add_argument("--default-config", action=_Print, nargs=0, const=_config_text, help=text)
+    text = "print the completion script for this shell"
+    parser.add_argument("--print-completion", action=_Print, choices=SHELLS,
+                        const=_completion_script, help=text)  # fmt: skip
     parser.set_defaults(runs=False)
     subparsers = parser.add_subparsers(
         required=True, metavar="VERB", title="verbs", prog=parser.prog
@@ -194,43 +190,42 @@ def _parser(verb: str = "") -> argparse.ArgumentParser:
     return parser
 
 
-class _Version(argparse.Action):
-    """Prints the version and, if it is known, the commit."""
+class _Print(argparse.Action):
+    """Prints the text that the function `const` returns for the option's value, and exits."""
 
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        import subprocess
-
-        package, commit = Path(__file__).parent, ""
-        root = package.parent.parent
-        git = ["git", "-C", str(root), "rev-parse", "--short=8", "HEAD"]
-        with contextlib.suppress(OSError):
-            if (package / "COMMIT").exists():  # recorded by the build
-                commit = (package / "COMMIT").read_text(encoding="ascii").strip()
-            elif (root / ".git").exists():  # an editable installation (pip install -e)
-                result = subprocess.run(git, capture_output=True, check=False, text=True)
-                commit = result.stdout.strip()
-        print(f"perftop {__version__}{f' ({commit})' if commit else ''}", flush=True)
-        parser.exit()
-
-
-class _DefaultConfig(argparse.Action):
-    """Prints a config file with the default of every entry."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from perftop.tui import config
-
-        print(config.default_text(), end="", flush=True)
-        parser.exit()
-
-
-class _PrintCompletion(argparse.Action):
     def __call__(
-        self, parser: argparse.ArgumentParser, _: object, shell: object, *__: object
+        self, parser: argparse.ArgumentParser, _: object, value: object, __: object = None
     ) -> None:
-        from perftop.docs import command_line
-
-        print(command_line.completion_script(str(shell), parser), end="", flush=True)
+        print(self.const(parser, value), end="", flush=True)
         parser.exit()
+
+
+def _version_line(*_: object) -> str:
+    """Returns the version and, if it is known, the commit."""
+    import subprocess
+
+    package, commit = Path(__file__).parent, ""
+    root = package.parent.parent
+    git = ["git", "-C", str(root), "rev-parse", "--short=8", "HEAD"]
+    with contextlib.suppress(OSError):
+        if (package / "COMMIT").exists():  # recorded by the build
+            commit = (package / "COMMIT").read_text(encoding="ascii").strip()
+        elif (root / ".git").exists():  # an editable installation (pip install -e)
+            result = subprocess.run(git, capture_output=True, check=False, text=True)
+            commit = result.stdout.strip()
+    return f"perftop {__version__}{f' ({commit})' if commit else ''}\n"
+
+
+def _config_text(*_: object) -> str:
+    from perftop.tui import config
+
+    return config.default_text()
+
+
+def _completion_script(parser: argparse.ArgumentParser, shell: object) -> str:
+    from perftop.docs import command_line
+
+    return command_line.completion_script(str(shell), parser)
 
 
 def _parse_arguments(arguments: list[str], command: list[str] | None = None) -> argparse.Namespace:
