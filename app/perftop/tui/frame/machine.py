@@ -216,49 +216,39 @@ def state_line(session: Session, interval: Interval, size: int) -> list[Run]:
     """Returns a bar of the SMT states of all cores together, with a legend to the right if there is
     room."""
     cores, split = shown_cpus(session, interval.cores).pairs, interval.split
+    states, low = split.states[cores], split.low[cores]
     bar: Callable[[Sequence[float], int], list[Run]] = smt_bounds_bar
-    legends: list[list[Run]]
-    """Alternatives, of which the first is used that leaves room for the bar."""
-    if shares := _mean_shares(split.states[cores]):
+    legend: list[Run] = []
+    further: list[Run] = []  # follows the legend if there is room
+    if shares := _mean_shares(states):
         neither, lp0, lp1, both = shares
-        legend: list[Run] = []
         for (shape, name), share in zip(theme.STATES, (both, lp0, lp1, neither), strict=True):
             legend += [("   ", "text"), (shape, name), (f" {name} ", "dim")]
             legend.append((_percent(share, size), "text"))
-        legends, bar = [[*legend, (" % ", "dim")]], smt_bar
-    elif shares := _mean_shares(split.low[cores]):
-        legends = [[("  ", "text"), ("SMT states not counted here: ", "dim"),
-                    (theme.UNKNOWN, "unknown"), (" may be any of them ", "dim")]]  # fmt: skip
+        legend.append((" % ", "dim"))
+        bar = smt_bar
+    elif shares := _mean_shares(low):
+        legend = [("  ", "text"), ("SMT states not counted here: ", "dim"),
+                  (theme.UNKNOWN, "unknown"), (" may be any of them ", "dim")]  # fmt: skip
     else:  # With more than two threads a core: whether any thread is active, and how many are.
-        shares, legend = _share_of_neither(
-            split.states[cores], split.low[cores], split.high[cores], size
-        )
-        if not shares:
+        if known_share := _mean_shares(states[:, :1]):
+            legend = [("  any ", "unknown"), (_percent(1 - known_share[0], size), "text"),
+                      ("  neither ", "dim"), (_percent(known_share[0], size), "text")]  # fmt: skip
+        elif known_share := _mean_shares(low[:, :1]):
+            max_share = _mean_shares(split.high[cores][:, :1])[0]
+            range_text = f"{100 * known_share[0]:3.0f}–{100 * max_share:<3.0f}"
+            legend = [(f"  {theme.UNKNOWN}", "unknown"), (" may be either  ", "dim"),
+                      ("neither ", "dim"), (range_text, "text")]  # fmt: skip
+        else:
             return [(" SMT ", "dim"), ("n/a", "faint")]
+        shares = [known_share[0], 0.0, 0.0, 0.0]
+        legend.append((" % ", "dim"))
         (active,) = _mean_shares(split.active_threads[cores][:, None])
         threads = max(len(interval.cores.lists[i]) for i in cores)
-        mean: list[Run] = [(f"  {active:4.2f}", "text"), (f" of {threads} threads active ", "dim")]
-        legends = [[*legend, *mean], legend]
-    shown = next((runs for runs in legends if size - 5 - width(runs) >= MIN_BAR_WIDTH), [])
+        further = [(f"  {active:4.2f}", "text"), (f" of {threads} threads active ", "dim")]
+    wordings = [*legend, *further], legend
+    shown = next((runs for runs in wordings if size - 5 - width(runs) >= MIN_BAR_WIDTH), [])
     return [(" SMT ", "dim"), *bar(shares, max(0, size - 5 - width(shown))), *shown]
-
-
-def _share_of_neither(
-    states: Floats, low: Floats, high: Floats, size: int
-) -> tuple[list[float], list[Run]]:
-    """Returns the shares for the bar and a legend, if only the share of the state "neither" is
-    known, exactly or within bounds; two empty lists if it is unknown."""
-    if share := _mean_shares(states[:, :1]):
-        any_, neither = (_percent(value, size) for value in (1 - share[0], share[0]))
-        legend: list[Run] = [("  any ", "unknown"), (any_, "text"), ("  neither ", "dim"),
-                             (neither, "text")]  # fmt: skip
-    elif share := _mean_shares(low[:, :1]):
-        range_text = f"{100 * share[0]:3.0f}–{100 * _mean_shares(high[:, :1])[0]:<3.0f}"
-        legend = [(f"  {theme.UNKNOWN}", "unknown"), (" may be either  ", "dim"),
-                  ("neither ", "dim"), (range_text, "text")]  # fmt: skip
-    else:
-        return [], []
-    return [share[0], 0.0, 0.0, 0.0], [*legend, (" % ", "dim")]
 
 
 def _mean_shares(shares: Floats) -> list[float]:

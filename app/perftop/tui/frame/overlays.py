@@ -81,22 +81,24 @@ class _ListScreen(TerminalSized, ModalScreen[Result | None], Generic[Result]):
     HINT: ClassVar[str]
     """The keys named at the lower edge of the list."""
 
-    def __init__(self, title: str, options: Options) -> None:
+    MARKS: ClassVar[tuple[str, str]]
+    """Marks before an option that is not chosen, and before one that is."""
+
+    def __init__(self, title: str, options: Options, chosen: Iterable[str]) -> None:
         super().__init__()
-        self._keys = [key for key, _ in options]
-        self._labels = [label for _, label in options]
+        self.options, self.chosen_keys = options, set(chosen)
         self.list = _SafeOptionList(markup=False)
         self.list.border_title = title
         self.list.border_subtitle = self.HINT
 
     def compose(self) -> ComposeResult:
         self.set_class(is_ascii(self.app), "-ascii")
-        self.list.add_options(Option(self.option_text(index)) for index in range(len(self._keys)))
+        self.list.add_options(map(Option, self.option_texts()))
         yield self.list
 
-    def option_text(self, index: int) -> str:
-        label = self._labels[index]
-        return to_ascii(label) if is_ascii(self.app) else label
+    def option_texts(self) -> list[str]:
+        texts = [f"{self.MARKS[key in self.chosen_keys]} {label}" for key, label in self.options]
+        return [to_ascii(text) for text in texts] if is_ascii(self.app) else texts
 
     def dismiss(self, result: Result | None = None) -> AwaitComplete:
         """Closes the list, unless an earlier key has closed it already."""
@@ -120,20 +122,14 @@ class Menu(_ListScreen[str]):
     cancelled."""
 
     HINT = "enter, esc"
-
-    def __init__(self, title: str, options: Options, chosen: str) -> None:
-        super().__init__(title, options)
-        self._chosen = chosen
+    MARKS = " ", theme.SELECTED_SIGN
 
     def on_mount(self) -> None:
-        self.list.highlighted = self._keys.index(self._chosen) if self._chosen in self._keys else 0
-
-    def option_text(self, index: int) -> str:
-        mark = theme.SELECTED_SIGN if self._keys[index] == self._chosen else " "
-        return (to_ascii(mark) if is_ascii(self.app) else mark) + " " + super().option_text(index)
+        keys = [key for key, _ in self.options]
+        self.list.highlighted = next((keys.index(key) for key in self.chosen_keys & {*keys}), 0)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        self.dismiss(self._keys[event.option_index])
+        self.dismiss(self.options[event.option_index][0])
 
 
 class Chooser(_ListScreen[set[str]]):
@@ -141,38 +137,31 @@ class Chooser(_ListScreen[set[str]]):
     None if the user cancelled."""
 
     HINT = "space, a: all, enter"
+    MARKS = "[ ]", "[x]"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("chooser")]
-
-    def __init__(self, title: str, options: Options, chosen: Iterable[str]) -> None:
-        super().__init__(title, options)
-        self.ticked_keys = set(chosen)
 
     def on_mount(self) -> None:
         self.list.highlighted = 0
 
-    def option_text(self, index: int) -> str:
-        tick = "x" if self._keys[index] in self.ticked_keys else " "
-        return f"[{tick}] {super().option_text(index)}"
-
     def action_tick(self) -> None:
         if self.list.highlighted is not None:
-            self.ticked_keys ^= {self._keys[self.list.highlighted]}
-            self._draw()
+            self._choose(self.chosen_keys ^ {self.options[self.list.highlighted][0]})
 
     def action_tick_all(self) -> None:
         """Ticks all options; if all are ticked, unticks all."""
-        self.ticked_keys = set() if self.ticked_keys >= set(self._keys) else set(self._keys)
-        self._draw()
+        all_keys = {key for key, _ in self.options}
+        self._choose(set() if self.chosen_keys >= all_keys else all_keys)
 
-    def _draw(self) -> None:
-        for index in range(len(self._keys)):
-            self.list.replace_option_prompt_at_index(index, self.option_text(index))
+    def _choose(self, keys: set[str]) -> None:
+        self.chosen_keys = keys
+        for index, text in enumerate(self.option_texts()):
+            self.list.replace_option_prompt_at_index(index, text)
 
     def on_option_list_option_selected(self, _: OptionList.OptionSelected) -> None:
         self.action_tick()  # the event is from a click, because Enter is bound to `accept`
 
     def action_accept(self) -> None:
-        self.dismiss(self.ticked_keys)
+        self.dismiss(self.chosen_keys)
 
 
 # --- the lists
@@ -188,7 +177,7 @@ def sort_menu(session: Session, settings: ViewSettings, *, is_table: bool) -> Me
                 if is_table or column.key in field_keys]  # fmt: skip
     chosen, arrow = settings.order, RISING if settings.reverse else FALLING
     options = [(key, f"{name}  {arrow}" if key == chosen else name) for key, name in options]
-    return Menu("sort by", options, chosen)
+    return Menu("sort by", options, [chosen])
 
 
 def metric_full_name(column: Number, clock: ClockUnit) -> str:
