@@ -102,7 +102,7 @@ async def test_a_click_on_an_option_that_is_gone_is_dropped(key: str) -> None:
 async def test_long_menus_scroll_on_a_small_screen() -> None:
     many = [(str(i), f"number {i}") for i in range(90)]
 
-    async with menu_result(lambda: Menu("long", many, "89")) as (run, result):
+    async with menu_result(lambda: Menu("long", many, ["89"])) as (run, result):
         panel = run.app.screen.query_one(OptionList)
         assert panel.region.bottom <= 24
         assert "number 89" in "".join(panel.render_line(y).text for y in range(panel.size.height))
@@ -112,7 +112,7 @@ async def test_long_menus_scroll_on_a_small_screen() -> None:
 
 
 async def test_a_second_enter_after_closing_does_nothing() -> None:
-    async with menu_result(lambda: Menu("fruit", OPTIONS, "a")) as (run, result):
+    async with menu_result(lambda: Menu("fruit", OPTIONS, ["a"])) as (run, result):
         menu = run.app.screen
         assert isinstance(menu, Menu)
         menu.dismiss("a")
