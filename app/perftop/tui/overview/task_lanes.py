@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from math import isnan, nan
 
 import numpy as np
 
-from perftop.base.arrays import Floats, Ints
+from perftop.base.arrays import Floats
 from perftop.draw import charts, theme
 from perftop.draw.charts import NAMED_TASKS, TASK_PARTS, UNKNOWN_TASK, Glyphs
 from perftop.draw.columns import Run, fit
@@ -82,34 +82,19 @@ class TaskLanes:
         self._cpu_counts = np.array([[len(unit.cpus)] for unit in units])
         self._unit_of_cpu = np.repeat(np.arange(len(units)), self._cpu_counts[:, 0])
         """Index of the unit of each CPU in `_cpus`."""
-        self._times_ns: Floats = np.zeros(0)
-        """Monotonic times in ns of the records of tasks, the oldest first."""
-        self._tasks = TaskColumns(np.zeros(0, int), [], [], *np.zeros((3, 0)))
-        """The tasks on `_cpus` of all records together, in the order of the records."""
-        self._record_of_task: Ints = np.zeros(0, int)
-        """Index of the record of each task in `_tasks`."""
-        self._record_shares: Floats = np.zeros((len(units), 1, TASK_PARTS))
-        """Shares by unit, record and colour. One more record of zeros, at the end, is for columns
-        without a record."""
-        self._waiting_counts: Floats = np.zeros((len(units), 1))
-        """Mean number of waiting tasks, by unit and record, with one more record as in
-        `_record_shares`."""
+        self._records: list[tuple[int, TaskColumns]] = []
+        """The records of tasks that may belong to a column, the oldest first, each with its
+        monotonic time in ns."""
         self._read_ns = 0, 0
         """Monotonic times in ns between which records were read."""
         self._grouping: Grouping = "task"
         self._names: list[str] = [""] * NAMED_TASKS
         """The task, job or control group of each colour; '' if there is none."""
-        self._shares = np.zeros((len(units), 0, TASK_PARTS))
-        self._record_of_column = np.zeros(0, int)
-        self._scale = self._column_s = np.zeros((len(units), 0))
-        """By unit and column: the factor that scales the time of tasks to the busy time, and the
-        seconds of CPU time in the selected span."""
-        self._seconds = np.zeros((len(units), TASK_PARTS))
-        self._idle_s = np.zeros(len(units))
         self.inputs: object = None
         """The axis, span and grouping of the last read."""
         self._task_times: list[LaneTask] = []
         """The result of `task_times` for these inputs; empty until it is asked for."""
+        self._sum_records()
 
     def update(
         self, axis: Axis, util: Floats, span_ns: tuple[int, int], grouping: Grouping = "task"
@@ -148,58 +133,51 @@ class TaskLanes:
         """Reads the records between these monotonic times in ns, and those shortly before, to which
         the first columns may belong. Returns whether the records have changed."""
         first_ns, last_ns = self._read_ns
-        dropped_count = int(self._times_ns.searchsorted(start_ns - MAX_TASKS_AGE_NS, side="right"))
         if not first_ns <= start_ns <= end_ns or end_ns < last_ns:
-            dropped_count, last_ns = len(self._times_ns), start_ns - 1
+            self._records, last_ns = [], start_ns - 1
         snapshots = self._session.past.task_records(last_ns, end_ns) if end_ns > last_ns else []
-        self._read_ns = start_ns, end_ns
-        if not snapshots and not dropped_count:
-            return False
-        kept_tasks = slice(int(self._record_of_task.searchsorted(dropped_count)), None)
-        records = self._record_of_task[kept_tasks] - dropped_count
-        self._times_ns = self._times_ns[dropped_count:]
-        new_records = [snapshot.columns(self._cpus) for _, snapshot in snapshots]
-        new_indexes = len(self._times_ns) + np.arange(len(new_records))
-        task_counts = [len(columns.names) for columns in new_records]
-        self._record_of_task = np.concatenate([records, np.repeat(new_indexes, task_counts)])
-        self._times_ns = np.concatenate([self._times_ns, [time_ns for time_ns, _ in snapshots]])
-        old_columns = [column[kept_tasks] for column in self._tasks]
-        cpus, pids, names, *numbers = zip(old_columns, *new_records, strict=True)
-        self._tasks = TaskColumns(
-            np.concatenate(cpus), [*chain(*pids)], [*chain(*names)], *map(np.concatenate, numbers)
-        )
-        return True
+        self._read_ns, old_records = (start_ns, end_ns), self._records
+        self._records = [r for r in old_records if r[0] > start_ns - MAX_TASKS_AGE_NS]
+        has_changed = bool(snapshots) or len(self._records) < len(old_records)
+        self._records += [(ns, snapshot.columns(self._cpus)) for ns, snapshot in snapshots]
+        return has_changed
 
     def _sum_records(self) -> None:
-        tasks, names = self._tasks, self._tasks.names
-        units, records = len(self._cpu_counts), len(self._times_ns) + 1
+        """Assigns the colours to the tasks that used most CPU time, and adds up the shares by unit,
+        record and colour. There is one more record of zeros, at the end, for columns without a
+        record."""
+        units, records = len(self._cpu_counts), len(self._records) + 1
+        self._times_ns = np.array([time_ns for time_ns, _ in self._records], float)
+        columns = [columns for _, columns in self._records]
+        no_tasks = TaskColumns(np.zeros(0, int), [], [], *np.zeros((3, 0)))
+        cpus, pids, names_of_records, *numbers = zip(no_tasks, *columns, strict=True)
+        names = [*chain(*names_of_records)]
+        self._tasks = tasks = TaskColumns(
+            np.concatenate(cpus), [*chain(*pids)], names, *map(np.concatenate, numbers)
+        )
+        counts = [len(record.names) for record in columns]
+        self._record_of_task = np.repeat(np.arange(len(columns)), counts)
         if self._grouping != "task":
             names = [*map(self._name, tasks.pids, names)]
         index_of_name = {name: index for index, name in enumerate(dict.fromkeys(names))}
         indexes = np.array([*map(index_of_name.__getitem__, names)], int)
         used_shares = np.bincount(indexes, tasks.shares, len(index_of_name)).tolist()
-        self._choose_names(dict(zip(index_of_name, used_shares, strict=True)))
+        share_by_name = dict(zip(index_of_name, used_shares, strict=True))
+        top = sorted(share_by_name, key=lambda name: -share_by_name[name])[:NAMED_TASKS]
+        new_names = (name for name in top if name not in self._names)
+        kept_names = [name if name in top else "" for name in self._names]
+        self._names = [name or next(new_names, "") for name in kept_names]
         by_name = {name: i for i, name in enumerate(self._names) if name}
         parts = np.array([by_name.get(name, _OTHERS_INDEX) for name in index_of_name], int)[indexes]
         flat_indexes = self._unit_of_cpu[tasks.cpus] * records + self._record_of_task
         bins, size = flat_indexes * TASK_PARTS + parts, units * records * TASK_PARTS
         sums = np.bincount(bins, tasks.shares, size).reshape(units, records, TASK_PARTS)
         self._record_shares = sums / self._cpu_counts[..., None]
-        counts = np.bincount(flat_indexes, np.fmax(tasks.waits, 0.0), units * records)
-        self._waiting_counts = counts.astype(float).reshape(units, records)
+        counts_waiting = np.bincount(flat_indexes, np.fmax(tasks.waits, 0.0), units * records)
+        self._waiting_counts = counts_waiting.astype(float).reshape(units, records)
 
     def _name(self, pid: int, comm: str) -> str:
         return group_name(self._session, pid, comm, self._grouping)
-
-    def _choose_names(self, share_by_name: Mapping[str, float]) -> None:
-        """Assigns the colours to the tasks that used most CPU time. `share_by_name`: the sum of
-        shares of each task, by name."""
-        top = sorted(share_by_name, key=lambda name: -share_by_name[name])[:NAMED_TASKS]
-        new_names = [name for name in top if name not in self._names]
-        self._names = [name if name in top else "" for name in self._names]
-        for i, name in enumerate(self._names):
-            if not name and new_names:
-                self._names[i] = new_names.pop(0)
 
     def lane_lines(
         self, rows: int, glyphs: Glyphs, cuts: Iterable[int] = ()
