@@ -357,7 +357,7 @@ class TileHistory:
         self.session = session
         self._metrics = [tile.key for tile in _TILES if tile.key in METRICS]
         self._others = [tile.key for tile in _TILES if tile.key not in METRICS]
-        self._bins = BinValues({"tiles": self._tile_values})
+        self._bins = BinValues(self._tile_values)
         self._drawn_lines: tuple[object, list[list[Run]]] = None, []
         """A cache: the last lines, and the inputs that they were drawn from."""
 
@@ -377,7 +377,7 @@ class TileHistory:
             return [[] for _ in range(rows)]
         keys, end_ns = [*self._metrics, *self._others], -(-interval.time_ns // step_ns) * step_ns
         self._bins.update(history, Axis(end_ns, step_ns, size, interval.time_ns))
-        table = self._bins["tiles"]
+        table = self._bins.values
         parts = [table[-column.history_width :, keys.index(column.tile.key)] for column in columns]
         values, lengths = np.concatenate(parts), [*map(len, parts)]
         highest = np.maximum.reduceat(values, [0, *accumulate(lengths[:-1])]).tolist()

@@ -45,9 +45,10 @@ class ColumnHistory:
         """`metrics`: keys of the metrics to read for the CPUs at these positions. `lookups`:
         functions that read the further series, by key."""
         self._history, self.metrics = session.past, metrics
-        self._bins = BinValues(
-            {"cpus": lambda history, edges: history.metrics(metrics, positions, edges), **lookups}
+        self._cpu_bins = BinValues(
+            lambda history, edges: history.metrics(metrics, positions, edges)
         )
+        self._bins = {key: BinValues(lookup) for key, lookup in lookups.items()}
         self.axis = Axis(0, 1, 0, 0)
         """The time axis of the columns."""
 
@@ -61,19 +62,20 @@ class ColumnHistory:
         if axis == self.axis or (not is_past and axis.can_reuse_charts_of(self.axis)):
             return False
         self.axis = axis
-        self._bins.update(self._history, axis)
+        for bins in (self._cpu_bins, *self._bins.values()):
+            bins.update(self._history, axis)
         return True
 
     def series(self, key: str) -> Floats:
         """Returns the values with this key, (..., columns); NaN where unknown."""
         if key in self.metrics:
             return np.asarray(self.cpu_values[self.metrics.index(key)])
-        return np.asarray(np.moveaxis(self._bins[key], 0, -1))
+        return np.asarray(np.moveaxis(self._bins[key].values, 0, -1))
 
     @property
     def cpu_values(self) -> Floats:
         """The values of all metrics, (metrics, CPUs, columns)."""
-        return np.asarray(np.moveaxis(self._bins["cpus"], 0, -1))
+        return np.asarray(np.moveaxis(self._cpu_bins.values, 0, -1))
 
 
 # --- cells

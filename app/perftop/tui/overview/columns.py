@@ -209,7 +209,7 @@ class RowHistories:
         self._busy_width, self._ipc_width = busy_width, ipc_width
         self._pairs = np.array([len(core.positions) == 2 for core in cores], bool)
         self._visible_rows: list[int] = []
-        self._bins = BinValues({})
+        self._bins: BinValues
         self._interval: Interval
         self._busy_cells: dict[int, bytes] = {}
         self._ipc_cells: dict[int, Codes] = {}
@@ -227,10 +227,10 @@ class RowHistories:
             # The first CPU of each core, then the last of each.
             cpus = [core.positions[i] for i in (0, -1) for core in cores]
             keys = ("util", "ipc") if ipc_width else ("util",)
-            self._bins = BinValues({"past": lambda history, i: history.metrics(keys, cpus, i)})
+            self._bins = BinValues(lambda history, i: history.metrics(keys, cpus, i))
         bins = max(busy_width, ipc_width)
         self._bins.update(self._session.past, history_axis(self._session, interval, bins))
-        values = self._bins["past"]
+        values = self._bins.values
         if busy_width:
             steps = strips.heat_steps(values[-busy_width:, 0].T)
             first, second = steps[: len(rows)], steps[len(rows) :]

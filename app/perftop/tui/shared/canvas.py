@@ -134,18 +134,17 @@ class LineWidget(Widget, metaclass=AbstractWidgetMeta):
         last."""
         lines = [*self.visible_lines()][:count]
         lines += [BLANK] * (count - len(lines))
-        painted, width = self._painted, self.size.width
-        return [
-            painted[y] if y < len(painted) and painted[y][0] == line else
-            (line, self._make_strip(line, width)) for y, line in enumerate(lines)
-        ]  # fmt: skip
-
-    def _make_strip(self, line: Line, width: int) -> Strip:
-        self.built += 1
-        runs, state = line
-        if state not in self._writers:
-            self._writers = {**self._writers, state: run_writer(self.app, state)}
-        return RenderedStrip(runs, self._writers[state], width)
+        painted, width, strips = self._painted, self.size.width, list[tuple[Line, Strip]]()
+        for y, line in enumerate(lines):
+            if y < len(painted) and painted[y][0] == line:
+                strips.append(painted[y])
+                continue
+            runs, state = line
+            if state not in self._writers:
+                self._writers = {**self._writers, state: run_writer(self.app, state)}
+            strips.append((line, RenderedStrip(runs, self._writers[state], width)))
+            self.built += 1
+        return strips
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """Returns the strips of a region. They have their background and need no borders or
@@ -342,12 +341,7 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
     @property
     def height(self) -> int:
         """Number of scrolling lines for which there is room."""
-        return max(0, self.size.height - self._fixed_lines)
-
-    @property
-    def _fixed_lines(self) -> int:
-        """Number of fixed lines, above and below the scrolling lines."""
-        return len(self.header_lines) + len(self.footer_lines)
+        return max(0, self.size.height - len(self.header_lines) - len(self.footer_lines))
 
     @property
     def top_line(self) -> int:
@@ -356,7 +350,8 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
     def _paint(self) -> None:
         if not self.size.width:
             return
-        size = Size(self.width + self.side_width, self.line_count + self._fixed_lines)
+        lines = self.line_count + len(self.header_lines) + len(self.footer_lines)
+        size = Size(self.width + self.side_width, lines)
         if size != self.virtual_size:
             self.virtual_size = size
             self._refresh_scrollbars()  # Textual only refreshes them when the widget's size changes
@@ -365,10 +360,10 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
     def reveal_lines(self, first: int, last: int) -> None:
         """Scrolls no further than needed to show lines `first` to `last`. If not all of them fit,
         the last lines are visible."""
-        if last >= self.top_line + self.height:
-            self._scroll_to_line(last - self.height + 1)
-        elif first < self.top_line:
-            self._scroll_to_line(first)
+        is_below = last >= self.top_line + self.height
+        if is_below or first < self.top_line:
+            y = last - self.height + 1 if is_below else first
+            self.scroll_to(y=max(0, y), animate=False, immediate=True)
 
     def line_at(self, y: int) -> int | None:
         """Returns the index of the scrolling line at row `y` of the widget; None if none."""
@@ -427,8 +422,9 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
         first_footer = max(len(self.header_lines), height - len(self.footer_lines))
         room = first_footer - len(self.header_lines)
         lines = [self.line(y) for y in range(top, min(top + room, self.line_count))]
-        if not self.line_count:
-            lines = [self._no_match_line()]
+        if not self.line_count and self.settings.filter is not None:
+            text = safe_cells(self.settings.filter.text)
+            lines = [([(" no CPU matches ", "text"), (text, "bright")], "calm")]
         lines += [BLANK] * (room - len(lines))
         lines = [*((runs, "calm") for runs in self.header_lines), *lines, *self.footer_lines]
         line_width = self.width
@@ -439,18 +435,6 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
         if self.settings.is_stale:
             return [(runs, "stale") for runs, _ in lines]
         return lines
-
-    def _no_match_line(self) -> Line:
-        """Returns the line that is shown if there are no scrolling lines."""
-        if self.settings.filter is None:
-            return BLANK
-        return [
-            (" no CPU matches ", "text"),
-            (safe_cells(self.settings.filter.text), "bright"),
-        ], "calm"
-
-    def _scroll_to_line(self, y: int) -> None:
-        self.scroll_to(y=max(0, y), animate=False, immediate=True)
 
     def redraw(self) -> None:
         self.lay_out()

@@ -4,7 +4,7 @@ chart column covers), round times, and markers of episodes. The newest time is a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
@@ -155,49 +155,38 @@ Lookup = Callable[[History, Times], Floats]
 
 
 class BinValues:
-    """The values of several lookups in the bins of an axis, by key. Complete bins do not change, so
-    only the newest bins are looked up at each refresh."""
+    """The values that a lookup reads for the bins of an axis. Complete bins do not change, so only
+    the newest bins are looked up at each refresh."""
 
-    def __init__(self, lookups: Mapping[str, Lookup]) -> None:
-        self._lookups = lookups
-        self._values: dict[str, Floats] = {}
+    def __init__(self, lookup: Lookup) -> None:
+        self._lookup = lookup
+        self.values: Floats
+        """The values, (bins, ...); NaN where unknown. They do not exist before the first update."""
         self._axis: Axis | None = None
         self._begin_ns = 0
         """Monotonic time in ns at which the history began when the bins were read."""
 
-    def __getitem__(self, key: str) -> Floats:
-        """Returns the values of a lookup, (bins, ...); NaN where unknown."""
-        return self._values[key]
-
     def update(self, history: History, axis: Axis) -> int:
         """Updates the values for the bins of this axis, whose end is a multiple of the bin length.
         Returns the number of bins that were looked up, which are the newest."""
-        stale_bins = self._move_values(history, axis)
-        self._axis, self._begin_ns = axis, history.begin_ns or 0
-        if not stale_bins:
-            return 0
-        edges = axis.edges[-stale_bins - 1 :]
-        for key, lookup in self._lookups.items():
-            values = lookup(history, edges)
-            if stale_bins < axis.columns:
-                values = np.concatenate([self._values[key][: axis.columns - stale_bins], values])
-            self._values[key] = values
-        return stale_bins
-
-    def _move_values(self, history: History, axis: Axis) -> int:
-        """Moves values to their new bins, and returns how many bins must be looked up."""
-        previous, bins = self._axis, axis.columns
-        if previous is None or (previous.bin_ns, previous.columns) != (axis.bin_ns, bins):
-            return bins
-        if (history.begin_ns or 0) < self._begin_ns:  # older samples were added to the history
-            return bins
-        new_bins = (axis.end_ns - previous.end_ns) // axis.bin_ns
-        if not 0 <= new_bins < bins or axis.now_ns < previous.now_ns:
-            return bins
-        for key, values in self._values.items():
-            self._values[key] = values[new_bins:]
-        # The newest stored bin may have been incomplete.
-        return min(new_bins + (previous.now_ns != previous.end_ns), bins)
+        last, begin_ns = self._axis, history.begin_ns or 0
+        moved = new_bins = axis.columns
+        if (
+            last is not None
+            and (last.bin_ns, last.columns) == (axis.bin_ns, axis.columns)
+            and (last.now_ns <= axis.now_ns and last.end_ns <= axis.end_ns)
+            and self._begin_ns <= begin_ns  # otherwise older samples were added to the history
+        ):
+            moved = (axis.end_ns - last.end_ns) // axis.bin_ns
+            # The newest stored bin may have been incomplete.
+            new_bins = min(moved + (last.now_ns != last.end_ns), axis.columns)
+        self._axis, self._begin_ns = axis, begin_ns
+        if new_bins:
+            values = self._lookup(history, axis.edges[-new_bins - 1 :])
+            if kept_bins := axis.columns - new_bins:
+                values = np.concatenate([self.values[moved : moved + kept_bins], values])
+            self.values = values
+        return new_bins
 
 
 # --- round times
@@ -346,32 +335,21 @@ def tick_line(
     line = axis_rule(axis, episodes)
     label_cells = {cell for moment in marks for cell in draw_mark(line, axis, moment)}
     free = {cell for cell, run in enumerate(line) if run == _RULE} - label_cells
-    if times_inside:
-        _draw_times(line, axis, ticks, label_cells)
+    if not times_inside:
+        for cell in {cell for cell, _ in ticks} & free:
+            line[cell] = (TICK_SIGN, "faint")
     else:
-        for cell, _ in ticks:
-            if cell in free:
-                line[cell] = (TICK_SIGN, "faint")
+        free_runs = _RULE, (" ", "text"), *_ENDED_STROKES
+        used_cells = label_cells | {cell for cell, run in enumerate(line) if run not in free_runs}
+        for cell, text in ticks:
+            start = cell - len(text) // 2 - 1
+            cells = range(start, start + len(text) + 2)
+            is_inside = axis.blank_cells <= start and cells.stop <= axis.columns
+            if is_inside and used_cells.isdisjoint(cells):
+                line[start : cells.stop] = [(char, "dim") for char in f" {text} "]
     if history_start is not None and axis.blank_cells:
         start_text = f"{time_of_day(history_start)} "
         texts = f"history from {start_text}", f"from {start_text}", ""
         text = next(text for text in texts if len(text) <= axis.blank_cells)
         line[: axis.blank_cells] = [(char, "dim") for char in text.rjust(axis.blank_cells)]
     return join_cells(line)
-
-
-def _draw_times(
-    line: list[Run], axis: Axis, ticks: Iterable[Tick], label_cells: set[int]
-) -> None:  # fmt: skip
-    """Draws the times onto the line. They may cover its rule and the strokes of ended episodes."""
-    free_runs = _RULE, (" ", "text"), *_ENDED_STROKES
-    used_cells = label_cells | {cell for cell, run in enumerate(line) if run not in free_runs}
-    for cell, text in ticks:
-        start = cell - len(text) // 2 - 1
-        end = start + len(text) + 2
-        if (
-            axis.blank_cells <= start
-            and end <= axis.columns
-            and used_cells.isdisjoint(range(start, end))
-        ):
-            line[start:end] = [(char, "dim") for char in f" {text} "]

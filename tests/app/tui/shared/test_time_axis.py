@@ -114,7 +114,7 @@ class EdgeHistory:
 
     def __init__(self) -> None:
         self.looked_up = 0
-        self.bins = time_axis.BinValues({"edges": self.edges})
+        self.bins = time_axis.BinValues(self.edges)
 
     def edges(self, _: object, edges: Times) -> Floats:
         self.looked_up += len(edges) - 1
@@ -127,7 +127,7 @@ class EdgeHistory:
         new_bins = self.bins.update(self, axis)  # type: ignore[arg-type]
         edges = axis.edges
         assert edges[-1] == now_ns
-        assert self.bins["edges"].tolist() == np.stack([edges[:-1], edges[1:]], axis=1).tolist()
+        assert self.bins.values.tolist() == np.stack([edges[:-1], edges[1:]], axis=1).tolist()
         assert new_bins == self.looked_up
         return new_bins
 
