@@ -148,20 +148,17 @@ def task_columns(
     fixed_width = indent + 9 + 8 + total_width([*shares, waits]) + _BAR.room
     if is_low or len(cpus) > MAX_CPU_COLUMNS or fixed_width > width:
         shares = [Column("cpu", "CPU", 5), Column("share", "runs", 7, scale=100.0, digits=1)]
-    columns_by_key = {
-        "waits": interval.snapshot.waits is not None,
-        "bar": not is_low,
-        "switches": interval.snapshot.waits is not None and not is_low,
-        "total": session.tracks_losses and not is_low and not is_past(session, interval),
-        "ipc": bool(session.evaluator.variants["ipc"]),
-    }
-    further_columns = [_BAR, waits, Column("switches", "switches/s", 12, rank=4),
-            Column("ipc", "IPC", 6, rank=2, digits=2),
-            Column("total", "total s", 10, rank=5, digits=1, source=ranking)]  # fmt: skip
-    return fit_columns(
-        [*names, *shares, *(column for column in further_columns if columns_by_key[column.key])],
-        width,
-    )
+    has_waits = interval.snapshot.waits is not None
+    further_columns = [
+        (not is_low, _BAR),
+        (has_waits, waits),
+        (has_waits and not is_low, Column("switches", "switches/s", 12, rank=4)),
+        (bool(session.evaluator.variants["ipc"]), Column("ipc", "IPC", 6, rank=2, digits=2)),
+        (session.tracks_losses and not is_low and not is_past(session, interval),
+         Column("total", "total s", 10, rank=5, digits=1, source=ranking)),
+    ]  # fmt: skip
+    further = [column for is_shown, column in further_columns if is_shown]
+    return fit_columns([*names, *shares, *further], width)
 
 
 def task_cells(
@@ -258,7 +255,6 @@ class TaskRanking:
                 shares[cpu] = shares.get(cpu, 0.0) + task.share
         ranks = [(-round(sum(s.values()), 3), *task) for task, s in self._shares.items()]
         self.tasks = [(pid, comm) for _, pid, comm in sorted(ranks)]
-        self._ranked_tasks: list[RankedTask] = []
 
     def _key_of(self, pid: int, comm: str) -> tuple[int, str]:
         """Returns the PID and name under which a task is listed; for a group, the PID is 0."""
@@ -282,8 +278,9 @@ class TaskRanking:
         return seconds
 
     def top_tasks(self, count: int) -> list[RankedTask]:
-        """Returns the `count` busiest tasks, which are made when first needed."""
-        for pid, comm in self.tasks[len(self._ranked_tasks) : count]:
+        """Returns the `count` busiest tasks."""
+        ranked_tasks = []
+        for pid, comm in self.tasks[:count]:
             shares = self._shares[pid, comm]
             tasks = (task for cpu in shares for task in self.snapshot.activity_on(str(cpu)))
             threads = [t for t in tasks if self._key_of(t.task.pid, t.task.comm) == (pid, comm)]
@@ -292,8 +289,8 @@ class TaskRanking:
             size = sum(counts[member] for member in members) if counts else len(threads)
             wait = sum(thread.wait for thread in threads) / size
             switches = sum(thread.switches for thread in threads)
-            self._ranked_tasks.append(RankedTask(pid, comm, shares, size, wait, switches))
-        return self._ranked_tasks[:count]
+            ranked_tasks.append(RankedTask(pid, comm, shares, size, wait, switches))
+        return ranked_tasks
 
     @cached_property
     def names_by_cpu(self) -> dict[int, list[tuple[float, str]]]:
@@ -319,12 +316,8 @@ def task_ranking(session: Session, interval: Interval, grouping: Grouping = "tas
     """Returns the ranking in the interval. It is kept, because a task record is shown for a
     second."""
     rankings: dict[Grouping, TaskRanking] = session.caches["task rankings"]
-    last = rankings.get(grouping)
-    if (
-        last is None
-        or last.snapshot is not interval.snapshot
-        or last.selected is not session.selected
-    ):
+    last, inputs = rankings.get(grouping), (interval.snapshot, session.selected)
+    if last is None or last.snapshot is not inputs[0] or last.selected is not inputs[1]:
         last = rankings[grouping] = TaskRanking(session, interval.snapshot, grouping)
     return last
 
@@ -364,7 +357,7 @@ def comparison_panel(
 
     busy = [100 * side.values.mean("util", session.selected) for side, _ in sides]
     lost_percent = [nan if verdict is None else 100 * verdict.lost_share for _, verdict in sides]
-    waiting_tasks = [_mean_waiting_tasks(verdict) for _, verdict in sides]
+    waiting_tasks, (a, b) = zip(*(_waits_and_tasks(verdict) for _, verdict in sides), strict=True)
     lengths = " and ".join(f"{side.elapsed_s:.1f} s" for side, _ in sides)
     lines = [
         panel_title("B against A", lengths, width),
@@ -373,7 +366,6 @@ def comparison_panel(
         row("lost", lost_percent, "%", is_loss=True),
         row("waited", waiting_tasks, "CPUs", is_loss=True),
     ]
-    a, b = (_cpus_by_task(verdict) for _, verdict in sides)
     differences = {name: b[name] - a[name] for name in sorted({*a, *b})}
     order = sorted(differences, key=lambda name: -abs(differences[name]))
     lines += [
@@ -391,18 +383,14 @@ def comparison_panel(
     return [(line, None) for line in (*lines, [], [(f" {sentence}", "bright")])]
 
 
-def _mean_waiting_tasks(verdict: Verdict | None) -> float:
-    """Returns the mean number of tasks that waited for a CPU; NaN if unknown."""
-    if verdict is None or verdict.report is None or not verdict.report.totals.times.has_waits:
-        return nan
-    return float(verdict.report.sums.waited_s.sum()) / verdict.report.totals.elapsed_s
-
-
-def _cpus_by_task(verdict: Verdict | None) -> defaultdict[str, float]:
-    """Returns the mean number of CPUs on which the tasks of each name ran."""
-    cpus = defaultdict[str, float](float)
+def _waits_and_tasks(verdict: Verdict | None) -> tuple[float, defaultdict[str, float]]:
+    """Returns the mean number of tasks that waited for a CPU, NaN if unknown, and the mean number
+    of CPUs on which the tasks of each name ran."""
+    waiting_tasks, cpus = nan, defaultdict[str, float](float)
     if verdict is not None and verdict.report is not None:
         totals = verdict.report.totals
+        if totals.times.has_waits:
+            waiting_tasks = float(verdict.report.sums.waited_s.sum()) / totals.elapsed_s
         for times in totals.times.tasks.values():
             cpus[times.comm] += times.run_s / totals.elapsed_s
-    return cpus
+    return waiting_tasks, cpus

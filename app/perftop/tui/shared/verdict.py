@@ -300,7 +300,14 @@ def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Ve
         known_ns = session.until_ns - session.hello.raw_ns
         if not recording.is_complete or known_ns >= FIRST_VERDICT_NS:
             return _pending_verdict(seen_ns / 1e9)
-    is_whole_run = not is_range and _ends_job(session, end_ns)
+    # The moment is the end of a job, whose whole recording is in the history and short enough.
+    begin_ns, whole_ns = session.past.begin_ns, session.until_ns - session.hello.raw_ns
+    is_whole_run = (
+        not is_range and recording is not None and recording.is_complete and begin_ns is not None
+        and session.neighbours.watched_job.name is not None and seen_ns >= whole_ns
+        and begin_ns - session.hello.raw_ns <= session.hello.sample_ns
+        and seen_ns <= _max_read_ns(session)
+    )  # fmt: skip
     if is_whole_run:
         span_ns = seen_ns
     totals = session.totals_between(end_ns - span_ns, end_ns)
@@ -322,19 +329,6 @@ def _whole_run_text(verdict: Verdict) -> str:
 def _past_span_text(session: Session, totals: Totals) -> str:
     span = long_duration(round(1e9 * totals.elapsed_s))
     return f"{span} until {time_of_day(session.unix(totals.end_ns))}"
-
-
-def _ends_job(session: Session, end_ns: int) -> bool:
-    """Returns whether a recorded job ends at this time, and its whole recording is in the history
-    and short enough to be read again."""
-    recording, begin_ns = session.log.recording, session.past.begin_ns
-    if recording is None or not recording.is_complete or begin_ns is None:
-        return False
-    if session.neighbours.watched_job.name is None or end_ns < session.until_ns:
-        return False
-    start_ns = session.hello.raw_ns
-    is_kept = begin_ns - start_ns <= session.hello.sample_ns
-    return is_kept and end_ns - start_ns <= _max_read_ns(session)
 
 
 def _max_read_ns(session: Session) -> int:
@@ -369,7 +363,13 @@ def _verdict(
         sign = (
             CALM_SIGN if report.totals.times.has_waits and isfinite(report.sums.lost_ratio) else "·"
         )
-        verdict = Verdict(text, _calm_evidence(session, report, is_past=is_past), sign, 0.0)
+        busy, elapsed_s = report.interval.values.mean("util", session.selected), totals.elapsed_s
+        is_busy_known = report.job is None and isfinite(busy)
+        busy_pieces = (f"CPUs {short_percent(busy)} busy",) if is_busy_known else ()
+        samples = count_noun(totals.sample_count, "sample")
+        span = f"{long_duration(round(1e9 * elapsed_s))}, {samples}"
+        pieces = (_past_span_text(session, totals), samples) if is_past else (span,)
+        verdict = Verdict(text, (*busy_pieces, *pieces), sign, 0.0)
     else:
         first = report.named_findings[0]
         has_episodes = first.active_s is not None and first.cause[1] != "scheduler"
@@ -406,19 +406,6 @@ def _losses_by_name(findings: Sequence[Finding]) -> tuple[Loss, ...]:
         known_loss = losses.get(name, Loss(0.0, _marker(kind), name))
         losses[name] = known_loss._replace(share=known_loss.share + finding.share)
     return tuple(sorted(losses.values(), key=lambda loss: -loss.share))
-
-
-def _calm_evidence(session: Session, report: Report, *, is_past: bool) -> tuple[str, ...]:
-    """Returns the evidence of a calm verdict: how busy the CPUs were, the span (with its end if it
-    `is_past`), and its samples."""
-    pieces = []
-    busy = report.interval.values.mean("util", session.selected)
-    if report.job is None and isfinite(busy):
-        pieces.append(f"CPUs {short_percent(busy)} busy")
-    samples = count_noun(report.totals.sample_count, "sample")
-    if is_past:
-        return (*pieces, _past_span_text(session, report.totals), samples)
-    return (*pieces, f"{long_duration(round(report.totals.elapsed_s * 1e9))}, {samples}")
 
 
 def verdict_line(verdict: Verdict, size: int, further_evidence: Sequence[str] = ()) -> Line:
@@ -474,9 +461,13 @@ def loss_line(
     bar_width = MAX_BAR_WIDTH if size >= MIN_WIDTH_FOR_BAR else MIN_BAR_WIDTH
     runs += _bar(verdict, bar_width, SHAPES_BY_GLYPHS.get(glyphs, ""))
     end = [*fit_line([*keys], size - width(runs) - 4, 3), (" ", "text")]
-    strip = _loss_history_runs(verdict)
     room = size - width(runs) - width(end)
-    if strip and width(strip) + 6 <= room:
+    strip: list[Run] = [("10 min ", "dim")]
+    for share in verdict.loss_history:
+        step = (share >= MIN_WARNING_SHARE) + (share >= MIN_ALARM_SHARE)
+        sign = theme.LEVELS[max(1, min(8, round(8 * share)))] if isfinite(share) else " "
+        strip.append((sign, ("rule", "warn", "hot")[step] if isfinite(share) else "text"))
+    if any(map(isfinite, verdict.loss_history)) and width(strip) + 6 <= room:
         end = [*strip, ("   ", "text"), *end]
         room -= width(strip) + 3
     wordings: list[list[Run]] = [[(verdict.duration_text, "text")]]
@@ -548,18 +539,3 @@ def _loss_words(verdict: Verdict) -> list[list[Run]]:
     ]  # fmt: skip
     base_text = f"of the time tasks want{'ed' if verdict.is_past else ''}: "
     return [[(base_text, "dim"), *parts], parts]
-
-
-def _loss_history_runs(verdict: Verdict) -> list[Run]:
-    """Returns the losses of the last ten minutes with a label; [] if none are known."""
-    if not any(map(isfinite, verdict.loss_history)):
-        return []
-    runs: list[Run] = [("10 min ", "dim")]
-    for share in verdict.loss_history:
-        if not isfinite(share):
-            runs.append((" ", "text"))
-            continue
-        level = (share >= MIN_WARNING_SHARE) + (share >= MIN_ALARM_SHARE)
-        sign = theme.LEVELS[max(1, min(8, round(8 * share)))]
-        runs.append((sign, ("rule", "warn", "hot")[level]))
-    return runs
