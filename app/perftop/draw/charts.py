@@ -190,10 +190,8 @@ def task_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> list[Ch
 
 @lru_cache(maxsize=_MAX_CACHED)
 def _task_column(ends: tuple[int, ...], rows: int, glyphs: Glyphs) -> ChartColumn:
-    return ChartColumn.from_cells(
-        _task_cell(_eighths_in_cell((*ends, 8 * rows), row), glyphs)
-        for row in reversed(range(rows))
-    )
+    parts = (_eighths_in_cell((*ends, 8 * rows), row) for row in reversed(range(rows)))
+    return ChartColumn.from_cells(_task_cell(part, glyphs) for part in parts)
 
 
 @lru_cache(maxsize=_MAX_CACHED)
@@ -449,17 +447,16 @@ def area_chart(shares: Floats, rows: int, name: str, *, ascii_: bool = False) ->
     is_known = np.isfinite(shares)
     share = np.clip(np.where(is_known, shares, 0.0), 0.0, 1.0)
     eighths = np.maximum(1, np.ceil(share * 8 * rows - 1e-9)).astype(int) * is_known
-    glyphs: Glyphs = "ascii" if ascii_ else "colour"
-    return [_area_column(height, rows, name, glyphs) for height in eighths.tolist()]
+    return [_area_column(height, rows, name, ascii_) for height in eighths.tolist()]
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _area_column(eighths: int, rows: int, name: str, glyphs: Glyphs) -> ChartColumn:
-    chars = theme.ASCII_LEVELS if glyphs == "ascii" else theme.LEVELS
+def _area_column(eighths: int, rows: int, name: str, ascii_: bool) -> ChartColumn:
+    chars = theme.ASCII_LEVELS if ascii_ else theme.LEVELS
     return ChartColumn.from_cells(
         (chars[level], f"{name}-{colour_step(row, rows)}" if level else "text")
         for row in reversed(range(rows))
-        for level in [min(max(eighths - 8 * row, 0), 8)]
+        for level in _eighths_in_cell((eighths,), row)
     )
 
 

@@ -340,8 +340,6 @@ def heat_ramp(*, ascii_: bool) -> list[Run]:
 MIN_DRAWN_SHARE = 0.02
 """Smallest share that is drawn in a history."""
 _NOT_DRAWN = 0
-_LOST_FLAG = 16
-"""Flag in the code of a history's cell: an episode ran at that time."""
 
 
 def heat_steps(shares: Floats) -> Codes:
@@ -400,20 +398,10 @@ def bar_heights(values: Floats, top: float) -> Codes:
     return np.where(np.isfinite(eighths), eighths, _NOT_DRAWN).astype(np.uint8)
 
 
-def mark_lost_cells(cells: Codes, first: int) -> Codes:
-    """Marks the cells from `first` on, in place, as affected by an episode. Returns them."""
-    cells[first:] += np.uint8(_LOST_FLAG) * (cells[first:] > 0)
-    return cells
-
-
 @lru_cache(maxsize=4096)
-def bar_runs(cells: bytes, key: str, *, ascii_: bool) -> tuple[Run, ...]:
-    """Returns the runs for heights from `bar_heights`, in the style `key`. Cells that
-    `mark_lost_cells` marked are red."""
+def bar_runs(cells: bytes, key: str, first_lost: int, *, ascii_: bool) -> tuple[Run, ...]:
+    """Returns the runs for heights from `bar_heights`, in the style `key`, and in red from the cell
+    `first_lost` on."""
     levels = theme.ASCII_LEVELS if ascii_ else theme.LEVELS
-    return tuple(
-        [
-            ("".join([levels[cell & 15] for cell in column_cells]), "alarm" if is_lost else key)
-            for is_lost, column_cells in groupby(cells, key=_LOST_FLAG.__le__)
-        ]
-    )
+    chars = "".join([levels[cell] for cell in cells])
+    return (chars[:first_lost], key), (chars[first_lost:], "alarm")

@@ -273,22 +273,19 @@ class Styles(dict[str, Style]):
 
     def __missing__(self, key: str) -> Style:
         if key.startswith(FADED_PREFIX):
-            style = self[key] = _fade_style(self[key[1:]], self["text"])
-            return style
+            style, ground = self[key[1:]], self["text"].bgcolor
+            colours = [c for c in (style.color, style.bgcolor) if c is not None and c.triplet]
+            if ground is None or len(colours) < 2:  # colours that cannot be blended
+                self[key] = style + Style(dim=True)
+            else:
+                base = Color.parse(ground.name)
+                letters, back = (Color.parse(c.name).blend(base, _FADED_SHARE) for c in colours)
+                self[key] = Style(color=letters.hex, bgcolor=back.hex)
+            return self[key]
         upper, _, lower = key.partition("/")
         fore = self[upper]
-        style = self[key] = Style(color=fore.color, bgcolor=self[lower].color, bold=fore.bold)
-        return style
-
-
-def _fade_style(style: Style, background: Style) -> Style:
-    """Returns the style blended towards the background, or dimmed if there are few colours."""
-    colours = [style.color, style.bgcolor]
-    if background.bgcolor is None or any(c is None or c.triplet is None for c in colours):
-        return style + Style(dim=True)
-    base = Color.parse(background.bgcolor.name)
-    fore, back = (Color.parse(c.name).blend(base, _FADED_SHARE).hex for c in colours if c)
-    return Style(color=fore, bgcolor=back)
+        self[key] = Style(color=fore.color, bgcolor=self[lower].color, bold=fore.bold)
+        return self[key]
 
 
 def without_colours(styles: Mapping[str, Style]) -> dict[str, Style]:

@@ -256,13 +256,12 @@ class RowHistories:
     def ipc_runs(self, row: int, row_episode: RowEpisode | None) -> tuple[Run, ...]:
         """Returns the IPC history of the row's first CPU. `row_episode`: the running episode; if it
         lowers the IPC, cells since its start are red."""
-        cells = self._ipc_cells[row]
+        cells, first_lost = self._ipc_cells[row].tobytes(), self._ipc_width
         position = self._cores[row].positions[0]
         if row_episode is not None and (position, "ipc") in row_episode.lowered_numbers:
             axis = history_axis(self._session, self._interval, self._ipc_width)
-            first = max(0, axis.bin_at(row_episode.episode.start_ns + 1))
-            cells = strips.mark_lost_cells(cells.copy(), first)
-        return strips.bar_runs(cells.tobytes(), "ipc", ascii_=self._ascii)
+            first_lost = max(0, axis.bin_at(row_episode.episode.start_ns + 1))
+        return strips.bar_runs(cells, "ipc", first_lost, ascii_=self._ascii)
 
 
 def axis_line(columns: Iterable[Column], session: Session, interval: Interval) -> list[Run]:

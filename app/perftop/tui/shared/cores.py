@@ -30,6 +30,10 @@ class Core:
     positions: tuple[int, ...]
     """Positions of the row's CPUs in the session's lists."""
 
+    @property
+    def cpu_list(self) -> str:
+        return ",".join(map(str, self.cpus))
+
 
 @dataclass(frozen=True, slots=True)
 class ViewLine:
@@ -49,7 +53,13 @@ class Cores:
         """`mask`: positions of CPUs; a core has a row if one of its CPUs is in the mask. None:
         every core has a row. `lists`: the CPUs of each core; None: those of the session."""
         lists = session.cores if lists is None else lists
-        cores = [_core_at(session, position, cpus) for position, cpus in enumerate(lists)]
+        cores = list[Core]()
+        for core_position, cpus in enumerate(lists):
+            positions = tuple(session.position[cpu] for cpu in cpus)
+            rows = [session.topology[position] for position in positions]
+            first = next((row for row in rows if row.core is not None), rows[0])
+            place = first.package, first.l3, first.core, first.type
+            cores.append(Core(*place, tuple(cpus), core_position, positions))
         selected = frozenset(session.selected)
         cores = [core for core in cores if not selected.isdisjoint(core.positions)]
         self.rows = [p for p in cores if mask is None or not mask.isdisjoint(p.positions)]
@@ -63,13 +73,13 @@ class Cores:
             if mask is None and row not in known_rows and not session.online[row]
         ]  # fmt: skip
         """Numbers of the offline CPUs whose core is unknown."""
-        self.cpu_lists = [_cpu_list(core) for core in self.rows]
+        self.cpu_lists = [core.cpu_list for core in self.rows]
         self.row_of_cpu = {cpu: i for i, core in enumerate(self.rows) for cpu in core.cpus}
         """The index of each CPU's row, by number of the CPU."""
         # Computed from all cores, so that a filter does not change columns or names.
         self.max_threads = max((len(core.cpus) for core in cores), default=1)
         self.package_count = len({core.package for core in cores})
-        self.cpus_width = width_of_names(map(_cpu_list, cores))
+        self.cpus_width = width_of_names(core.cpu_list for core in cores)
         self.rows_by_group: dict[tuple[int | None, int | None], list[int]] = {}
         """Indices of rows by package and L3, in the order of their first CPU."""
         for i, core in enumerate(self.rows):
@@ -85,10 +95,8 @@ class Cores:
         self._packages: dict[int | None, tuple[list[int], Ints, Ints]] = {}
         numbers = [core.core if self.has_pairs else core.cpus[0] for core in self.rows]
         self._short_names = ["-" if number is None else str(number) for number in numbers]
-        self._long_names = [
-            f"{core.package}:{name}" if self.has_pairs else name
-            for core, name in zip(self.rows, self._short_names, strict=True)
-        ]
+        packages = [f"{core.package}:" * self.has_pairs for core in self.rows]
+        self._long_names = [*map("".join, zip(packages, self._short_names, strict=True))]
 
     def view_lines(self, fold: Collection[int | None] = ()) -> list[ViewLine]:
         """Returns the lines in the order of the topology, with headings. `fold`: packages that are
@@ -130,19 +138,6 @@ class Cores:
 
     def name(self, row: int, order: str) -> str:
         return self.names(order)[row]
-
-
-def _cpu_list(core: Core) -> str:
-    return ",".join(map(str, core.cpus))
-
-
-def _core_at(session: Session, core_index: int, cpus: Sequence[int]) -> Core:
-    rows = [session.position[cpu] for cpu in cpus]
-    topology_rows = [session.topology[row] for row in rows]
-    first = next((row for row in topology_rows if row.core is not None), topology_rows[0])
-    return Core(
-        first.package, first.l3, first.core, first.type, tuple(cpus), core_index, tuple(rows)
-    )
 
 
 def package_name(package: int | None) -> str:

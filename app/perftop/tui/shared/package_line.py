@@ -59,7 +59,7 @@ class PackageLines:
     def line(self, package: int | None, size: int, *, is_folded: bool = False) -> list[Run]:
         """Returns the line in `size` cells, with the same columns as those of other packages; a
         loss replaces the least important ones if there is no other room. The line ends with a rule
-        or, for a folded package without rows, with a bar of SMT states."""
+        or, for a folded package without rows, with a bar of SMT states, averaged over its cores."""
         if size not in self._layouts:
             self._layouts[size] = self._layout(size)
         pieces_by_package, shared_columns = self._layouts[size]
@@ -74,7 +74,10 @@ class PackageLines:
         room = size - width(runs) - 2
         if is_folded and room >= MIN_BAR_WIDTH:
             _, _, cores = self._cores.package_rows(package)
-            if bar := self._state_bar(cores, room - 1):
+            states = self._interval.split.states[cores]
+            states = states[~np.isnan(states[:, 3])]
+            if len(states):
+                bar = smt_bar(states.mean(axis=0).tolist(), room - 1)
                 return [*runs, ("  ", "text"), *bar, (" ", "text")]
         return [*runs, (" " + theme.RULE * room, "rule"), (" ", "text")]
 
@@ -166,12 +169,6 @@ class PackageLines:
         loss_name = kind_of(victim_episodes[causes.index(cause)]).loss_text if has_cause else ""
         text = f"{count} of {count_noun(len(rows), unit)} {loses} {loss_name}".rstrip()
         return [(text, "text")]
-
-    def _state_bar(self, cores: Ints, size: int) -> list[Run]:
-        """Returns the bar of SMT states, averaged over the cores."""
-        states = self._interval.split.states[cores]
-        known_states = states[~np.isnan(states[:, 3])]
-        return smt_bar(known_states.mean(axis=0).tolist(), size) if len(known_states) else []
 
 
 def _gap(size: int) -> int:

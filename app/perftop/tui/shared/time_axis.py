@@ -77,16 +77,10 @@ class Axis:
         return self.end_ns - self.columns * self.bin_ns
 
     @property
-    def known_columns(self) -> int:
-        """Number of columns, from the right, that the history covers."""
-        if self.first_ns is None:
-            return self.columns
-        return max(0, min(self.columns, (self.end_ns - self.first_ns) // self.bin_ns + 1))
-
-    @property
     def blank_cells(self) -> int:
         """Number of cells, from the left, that are before the start of the history."""
-        return self.columns - self.known_columns
+        first_ns = self.start_ns if self.first_ns is None else self.first_ns
+        return max(0, min(self.columns, -((self.start_ns - first_ns) // self.bin_ns) - 1))
 
     @property
     def edges(self) -> Times:
@@ -115,7 +109,7 @@ class Axis:
         end_ns = self.now_ns if episode.end_ns is None else min(episode.end_ns, self.now_ns)
         first = self.bin_at(episode.start_ns + 1)
         last = max(first, self.bin_at(end_ns))
-        edge = self.columns - self.known_columns
+        edge = self.blank_cells
         if last < edge or first >= self.columns:
             return None
         return range(max(edge, first), min(last, self.columns - 1) + 1), first >= edge
