@@ -196,14 +196,15 @@ def column_at(columns: Iterable[Column], x: int) -> Column | None:
 
 
 def headings(columns: Iterable[Column], sorted_by: str = "", *, rising: bool = False) -> list[Run]:
-    """Returns the headings, aligned like the values below them. `sorted_by`: key of the column
-    whose heading is bright and has an arrow in its gap."""
+    """Returns the headings, aligned like the values below them. `sorted_by`: key of a column; the
+    heading of the first such column is bright and has an arrow in its gap."""
     runs: list[Run] = []
     for column in columns:
         if sorted_by and column.key == sorted_by:
             heading = (RISING if rising else FALLING) + column.heading
             sorted_column = replace(column, gap=max(0, column.gap - 1))
             runs.append((sorted_column.pad(heading), "bright"))
+            sorted_by = ""
         else:
             runs.append((column.pad(column.heading), "dim"))
     return runs

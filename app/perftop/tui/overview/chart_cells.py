@@ -59,7 +59,7 @@ class ColumnHistory:
         first_ns = self._history.first_ns
         first_ns = now_ns if first_ns is None else min(first_ns, now_ns)
         axis = fit_axis(now_ns, window_s, columns, first_ns)
-        if axis == self.axis or (not is_past and axis.can_reuse_charts_of(self.axis)):
+        if axis == self.axis or (not is_past and axis.redraw_key == self.axis.redraw_key):
             return False
         self.axis = axis
         for bins in (self._cpu_bins, *self._bins.values()):

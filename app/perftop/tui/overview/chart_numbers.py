@@ -169,12 +169,6 @@ def _time_shares(
     return shares, dict.fromkeys(coarse_names, AT_REST) if has_few_ticks else {}
 
 
-def common_marker(units: Sequence[ChartUnit], running: Sequence[Episode]) -> Run:
-    """Returns the marker of the worst of the running episodes that affects all of these units."""
-    shared = (e for e in running if all(not {*unit.cpus}.isdisjoint(e.cpus) for unit in units))
-    return _marker_run(next(shared, None))
-
-
 def _marker_run(episode: Episode | None) -> Run:
     return (" ", "text") if episode is None else episode_style.marker_run(episode)
 
@@ -414,11 +408,15 @@ def legend_line(clock: ClockUnit, size: int, *, colour: bool) -> list[Run]:
     return [(" ", "text"), *fit_line(pieces, size - 1, 3)]
 
 
-def group_heading(name: str, unit_count: int, marker: Run, size: int) -> list[Run]:
-    """Returns the heading of the cores of one L3, or of a package that has only one L3."""
-    left_runs: list[Run] = [(" ", "text"), marker, (f" {name}", "bright"),
-                       (f"  {count_noun(unit_count, 'core')}   ", "dim")]  # fmt: skip
-    return [*left_runs, (theme.RULE * max(0, size - width(left_runs)), "rule")]
+def group_heading(
+    name: str, units: Sequence[ChartUnit], running: Sequence[Episode], size: int
+) -> list[Run]:
+    """Returns the heading of the cores of one L3, or of a package that has only one L3, with the
+    marker of the worst of the `running` episodes that affects all of them."""
+    shared = (e for e in running if all(not {*unit.cpus}.isdisjoint(e.cpus) for unit in units))
+    runs: list[Run] = [(" ", "text"), _marker_run(next(shared, None)), (f" {name}", "bright"),
+                       (f"  {count_noun(len(units), 'core')}   ", "dim")]  # fmt: skip
+    return [*runs, (theme.RULE * max(0, size - width(runs)), "rule")]
 
 
 def _number_cell(value: float, digits: int, key: str, *, lowered: bool = False) -> Run:

@@ -220,9 +220,9 @@ class ChartPage:
                 members = [self._units[k] for k in indexes if groups[k] == groups[i]]
                 package, l3 = groups[i]
                 name = f"L3 {l3}" if has_caches and l3 is not None else package_name(package)
-                marker = chart_numbers.common_marker(members, self._episodes.running)
-                size = layout.side_width
-                lines.append((chart_numbers.group_heading(name, len(members), marker, size), None))
+                running, size = self._episodes.running, layout.side_width
+                heading = chart_numbers.group_heading(name, members, running, size)
+                lines.append((heading, None))
             elif i != indexes[0]:
                 lines += [([], None)] * layout.gap_lines
             values, charts_lines = values_of_units[i], [*charts.lines]

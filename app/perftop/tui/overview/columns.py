@@ -164,17 +164,15 @@ def _thread_columns(
 def grid_headings(
     columns: Sequence[Column], order: str = "topology", *, reverse: bool = False
 ) -> list[Run]:
-    """Returns the headings of the grid. An arrow marks the column by which rows are sorted; of the
-    columns of several threads, which have the same key, it marks the first."""
+    """Returns the headings of the grid. An arrow marks the first column by which rows are
+    sorted: the columns of several threads have the same key."""
     if not columns:  # the view has no size yet
         return []
-    keys = [ORDER_BY_COLUMN.get(column.key, column.key) for column in columns]
-    is_marked = order in keys and (order != "topology" or reverse)
-    end = keys.index(order) + 1 if is_marked else 0
+    key_by_order = {ORDER_BY_COLUMN.get(column.key, column.key): column.key for column in columns}
+    is_marked = order != "topology" or reverse
     is_rising = (order in {"topology", "CPU number", "task"}) != reverse
     title_columns = [replace(columns[0], width=MARKS_WIDTH + columns[0].width), *columns[1:]]
-    runs = headings(title_columns[:end], columns[end - 1].key, rising=is_rising)
-    return runs + headings(title_columns[end:])
+    return headings(title_columns, key_by_order.get(order, "") * is_marked, rising=is_rising)
 
 
 # --- histories. Each cell covers one interval; the newest is at the right edge.

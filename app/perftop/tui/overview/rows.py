@@ -9,7 +9,7 @@ from math import isnan
 
 from perftop.base.text import GHZ, MISSING, ClockUnit
 from perftop.draw import strips, theme
-from perftop.draw.columns import Column, Run, cut, fit
+from perftop.draw.columns import Cell, Column, Run, cut, fit
 from perftop.draw.strips import MAX_QUIET_SHARE, safe_cells
 from perftop.model.numbers import METRICS
 from perftop.model.smt import BOUNDS, SINGLE_METHOD
@@ -62,18 +62,17 @@ def row_lines(grid: GridData, rows: Sequence[int]) -> dict[int, strips.Line]:
     for row in [row for row in rows if not online[row]]:
         drawer, runs = _RowDrawer(grid, [row]), [_BLANK, _BLANK]
         for column in grid.columns:
+            text, style = ("off" if column.key in {"bar", "use"} else ""), "dim"
             if column.key in {"core", "cpus"}:
-                runs += next(iter(drawer.cells(column)))
-            else:
-                text = "off" if column.key in {"bar", "use"} else ""
-                runs.append((f"  {text:<{column.width - 2}}", "dim"))
+                ((text, style),) = drawer.name_cells(column)
+            runs.append((column.pad(text), style))
         lines[row] = runs, "calm"
     return lines
 
 
 class _RowDrawer:
-    """Draws some rows of the grid. The methods that draw a column yield, for each row, the runs of
-    a cell, which fill the width of the column."""
+    """Draws some rows of the grid. The methods that draw a column yield the cell of each row: text
+    that is padded later, or runs that fill the width of the column after its gap."""
 
     def __init__(self, grid: GridData, visible_rows: Sequence[int]) -> None:
         self._grid, self._rows = grid, visible_rows
@@ -97,8 +96,13 @@ class _RowDrawer:
         for i, episode in self._worst.items():
             lines[i][1] = episode.marker, episode.style
         for column in self._grid.columns:
+            gap: Run = " " * column.gap, "text"
             for runs, cell in zip(lines, self.cells(column), strict=True):
-                runs.extend(cell)
+                if isinstance(cell, tuple):
+                    text, style = cell
+                    runs.append((text if len(text) == column.width else column.pad(text), style))
+                else:
+                    runs.extend((gap, *cell))
         victims = {i for i, episode in self._worst.items() if episode.is_victim}
         return [(runs, "victim" if i in victims else "calm") for i, runs in enumerate(lines)]
 
@@ -108,66 +112,65 @@ class _RowDrawer:
             self._numbers_by_key[key] = self._row_numbers.values(key).tolist()
         return self._numbers_by_key[key]
 
-    def cells(self, column: Column) -> Iterable[Sequence[Run]]:
+    def cells(self, column: Column) -> Iterable[Cell]:
         match column.key:
             case "core" | "cpus" | "l3":
-                return self._name_cells(column)
+                return self.name_cells(column)
             case "bar":
-                return self._state_bars(column)
+                return self._state_bars(column.room)
             case "use":
-                return self._account_bars(column)
+                return self._account_bars(column.room)
             case "slots":
-                return self._slot_bars(column)
+                return self._slot_bars(column.room)
             case "work" | "past ipc":
                 return self._histories(column)
             case "lost":
-                return self._losses(column)
+                lost_texts = {i: self._grid.episodes.lost_text(e) for i, e in self._worst.items()}
+                return [(lost_texts.get(i, ""), "alarm") for i in range(len(self._cores))]
             case "who":
-                return self._tasks(column)
+                return self._tasks(column.room)
         return self._numbers(column)
 
-    def _name_cells(self, column: Column) -> Iterator[Sequence[Run]]:
-        rows, cores = self._rows, self._grid.cores
-        if column.key == "l3":
-            texts = ["" if core.l3 is None else str(core.l3) for core in self._cores]
-        else:
-            names = cores.names(self._grid.order) if column.key == "core" else cores.cpu_lists
-            texts = [names[row] for row in rows]
-        for i, (text, idle) in enumerate(zip(texts, self._is_idle, strict=True)):
-            style = "faint" if idle else "text" if column.key == "core" else "dim"
+    def name_cells(self, column: Column) -> Iterator[Run]:
+        cores = self._grid.cores
+        names = cores.names(self._grid.order) if column.key == "core" else cores.cpu_lists
+        for i, (row, core) in enumerate(zip(self._rows, self._cores, strict=True)):
+            text = names[row]
+            if column.key == "l3":
+                text = "" if core.l3 is None else str(core.l3)
+            style = "faint" if self._is_idle[i] else "text" if column.key == "core" else "dim"
             if column.key == "core" and i in self._worst and self._worst[i].is_victim:
                 style = "bright"
-            yield [(column.pad(text), style)]
+            yield text, style
 
-    def _state_bars(self, column: Column) -> Iterator[Sequence[Run]]:
+    def _state_bars(self, room: int) -> Iterator[list[Run]]:
         split, cores = self._grid.interval.split, self._row_numbers.cores
         numbers = (part[cores].tolist() for part in (split.states, split.low, split.method_codes))
         rows = zip(self._cores, self._is_online, *numbers, strict=True)
         for core, online, states, lower_bounds, method in rows:
-            bar: list[Run] = [(f"{MISSING:<{column.room}}", "faint")]
             if method == BOUNDS and not isnan(lower_bounds[0]):
-                bar = strips.smt_bounds_bar(lower_bounds, column.room)
+                yield strips.smt_bounds_bar(lower_bounds, room)
             elif method == SINGLE_METHOD and not isnan(states[1]):
                 thread = online.index(True) if len(core.positions) > 1 else None
-                bar = strips.single_thread_bar(states[1], column.room, thread)
+                yield strips.single_thread_bar(states[1], room, thread)
             elif not isnan(states[3]):
-                bar = strips.smt_bar(states, column.room)
+                yield strips.smt_bar(states, room)
             elif not isnan(states[0]):
-                bar = strips.smt_bounds_bar([states[0], 0.0, 0.0, 0.0], column.room)
-            yield [_gap(column), *bar]
+                yield strips.smt_bounds_bar([states[0], 0.0, 0.0, 0.0], room)
+            else:
+                yield _missing(room)
 
-    def _account_bars(self, column: Column) -> Iterator[Sequence[Run]]:
+    def _account_bars(self, room: int) -> Iterator[list[Run]]:
         shares = (self._values(key) for key in ("util", "system", "steal"))
         for (util, *_), (system, *_), (steal, *_) in zip(*shares, strict=True):
-            bar: list[Run] = [(f"{MISSING:<{column.room}}", "faint")]
-            if not isnan(util):
-                kernel = 0.0 if isnan(system) else min(util, system)
-                steal_share = 0.0 if isnan(steal) else steal
-                shares_of_time = util - kernel, kernel, steal_share
-                bar = strips.stacked_bar(shares_of_time, strips.CPU_TIME_SHAPES, column.room)
-            yield [_gap(column), *bar]
+            if isnan(util):
+                yield _missing(room)
+                continue
+            kernel = 0.0 if isnan(system) else min(util, system)
+            parts = util - kernel, kernel, 0.0 if isnan(steal) else steal
+            yield strips.stacked_bar(parts, strips.CPU_TIME_SHAPES, room)
 
-    def _slot_bars(self, column: Column) -> Iterator[Sequence[Run]]:
+    def _slot_bars(self, room: int) -> Iterator[list[Run]]:
         """Yields, for each core, a bar of the issue slots of its busiest CPU: those whose
         instruction retired, those that the front end left empty, and those discarded after wrong
         speculation. The back end blocked the rest."""
@@ -175,13 +178,12 @@ class _RowDrawer:
         busiest = self._row_numbers.busiest.tolist()
         for core, index, resting in zip(self._cores, busiest, self._is_at_rest, strict=True):
             shares = [float(part[core.positions[index]]) for part in parts]
-            text = theme.NEITHER if resting[index] else MISSING
-            bar: list[Run] = [(f"{text:<{column.room}}", "faint")]
-            if not (resting[index] or isnan(sum(shares))):
-                bar = strips.stacked_bar(shares, strips.CPU_TIME_SHAPES, column.room)
-            yield [_gap(column), *bar]
+            if resting[index] or isnan(sum(shares)):
+                yield _missing(room, theme.NEITHER if resting[index] else MISSING)
+            else:
+                yield strips.stacked_bar(shares, strips.CPU_TIME_SHAPES, room)
 
-    def _numbers(self, column: Column) -> Iterator[Sequence[Run]]:
+    def _numbers(self, column: Column) -> Iterator[Run]:
         key, number, thread = column.key, COLUMNS_BY_KEY[column.key], column.source or 0
         rows, episodes = self._row_numbers, self._worst
         threads = [thread] * len(self._cores)
@@ -210,53 +212,45 @@ class _RowDrawer:
             is_resting = running and self._is_at_rest[line][thread]
             doubted = doubts is not None and doubts[line][thread]
             if thread >= len(self._cores[line].positions):
-                yield [(" " * column.width, "text")]
+                yield "", "text"
             elif doubted or is_resting or not online:
-                text, style = column.cell(
+                yield column.cell(
                     values[line], styles[line], online=online, resting=is_resting, doubted=doubted
                 )
-                yield [(column.pad(text), style)]
             else:
-                yield [cell]
+                yield cell
 
-    def _losses(self, column: Column) -> Iterator[Sequence[Run]]:
-        for i in range(len(self._cores)):
-            text = self._grid.episodes.lost_text(self._worst[i]) if i in self._worst else ""
-            yield [(column.pad(text), "alarm" if text else "text")]
-
-    def _histories(self, column: Column) -> Iterator[Sequence[Run]]:
+    def _histories(self, column: Column) -> Iterator[Cell]:
         histories = self._grid.histories
         for i, row in enumerate(self._rows):
             if histories is None:
-                yield [(" " * column.width, "text")]
+                yield "", "text"
             elif column.key == "work":
-                yield [_gap(column), *histories.busy_runs(row)]
+                yield [*histories.busy_runs(row)]
             else:
-                yield [_gap(column), *histories.ipc_runs(row, self._worst.get(i))]
+                yield [*histories.ipc_runs(row, self._worst.get(i))]
 
-    def _tasks(self, column: Column) -> Iterator[Sequence[Run]]:
+    def _tasks(self, room: int) -> Iterator[Cell]:
         """Yields the tasks of each core; for a core that loses time to a neighbour, the task that
         loses and the task that takes the time."""
-        rows = zip(
-            self._cores, self._grid.task_names(self._rows), self._values("util"), self._is_idle,
-            strict=True,
-        )  # fmt: skip
-        for i, (core, names, util, idle) in enumerate(rows):
+        all_names, util = self._grid.task_names(self._rows), self._values("util")
+        for i, (core, names, idle) in enumerate(
+            zip(self._cores, all_names, self._is_idle, strict=True)
+        ):
             episode = self._worst.get(i)
             if episode is not None and episode.is_victim:
                 tasks = dict(zip(core.positions, names, strict=True))
                 victim = tasks.get(episode.position, "")
                 culprit = self._grid.episodes.culprit_name(episode, tasks)
-                yield [_gap(column), *_victim_and_taker(victim, culprit, column.room)]
+                yield _victim_and_taker(victim, culprit, room)
                 continue
-            busy_names = [name for name, share in zip(names, util, strict=False)
+            busy_names = [name for name, share in zip(names, util[i], strict=False)
                           if name and (idle or not share < MAX_IDLE_UTIL)]  # fmt: skip
-            text = _joined_names(tuple(busy_names), column.room)
-            yield [_gap(column), (text, "dim" if idle else "text")]
+            yield _joined_names(tuple(busy_names), room), "dim" if idle else "text"
 
 
-def _gap(column: Column) -> Run:
-    return " " * column.gap, "text"
+def _missing(room: int, text: str = MISSING) -> list[Run]:
+    return [(f"{text:<{room}}", "faint")]
 
 
 def _styles(column: Column, idle: Sequence[bool], values: Sequence[float]) -> list[str]:

@@ -3,7 +3,7 @@ and the loss of each row. Lists by CPU are rebuilt only when an episode begins, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from math import isfinite, nan
@@ -306,20 +306,14 @@ class RowEpisodes:
 
     def victims_by_row(self, cores: Cores) -> dict[int, RowEpisode]:
         """Returns, by row, the worst episode of cores that lose more than their whole package."""
-        return {i: episode for i, episode in self._worst_by_row(cores) if episode.is_victim}
+        return {row: e for row, e in self.worst_by_row(cores).items() if e.is_victim}
 
-    def lost_shares_by_row(self, cores: Cores) -> dict[int, float]:
-        """Returns, by row, the share that each core loses to its worst episode."""
-        losses = ((i, e) for i, e in self._worst_by_row(cores) if is_loss(e.episode))
-        return {i: np.nan_to_num(self.lost_share(episode)) for i, episode in losses}
-
-    def _worst_by_row(self, cores: Cores) -> Iterator[tuple[int, RowEpisode]]:
-        """Yields the index and the worst episode of each row on which an episode runs."""
+    def worst_by_row(self, cores: Cores) -> dict[int, RowEpisode]:
+        """Returns, by row, the worst episode of each row on which one runs."""
         topology, row_of_cpu = self._session.topology, cores.row_of_cpu
-        indexes = {row_of_cpu.get(topology[row].cpu, -1) for row in self._by_row} - {-1}
-        for i in sorted(indexes):
-            if (episode := self.worst_on(cores.rows[i].positions)) is not None:
-                yield i, episode
+        rows = {row_of_cpu.get(topology[position].cpu, -1) for position in self._by_row} - {-1}
+        episodes = {row: self.worst_on(cores.rows[row].positions) for row in sorted(rows)}
+        return {row: episode for row, episode in episodes.items() if episode is not None}
 
     def lost_share(self, row_episode: RowEpisode) -> float:
         """Returns the share of time, clock or IPC that its worst episode costs; NaN if unknown."""

@@ -505,7 +505,7 @@ class PaneledView(Canvas):
     def draw_panels(self, row: PanelRow, gap: int = 0) -> list[Line]:
         """Returns these panels below `gap` blank lines, the last of which may have a note. Clicks
         are looked up in these panels from now on."""
-        if self.settings.is_comparing:
+        if "B" in self.settings.ranges_ns:
             row.panels = tuple(
                 tables.comparison_panel if kind == "who" else kind for kind in row.panels
             )

@@ -32,7 +32,7 @@ from perftop.session.session import Session
 from perftop.session.values import COLUMNS_BY_KEY, CpuColumns, columns_by_key
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.cores import ORDERS, Cores
-from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL
+from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL, is_loss
 from perftop.tui.shared.keys import key_captions
 
 if TYPE_CHECKING:
@@ -81,10 +81,6 @@ class ViewSettings:
     glyphs: Glyphs = "colour"
     _mask_source: tuple[Filter, Session, Sequence[object]] | None = None
     """The filter, session and topology from which `mask` was computed."""
-
-    @property
-    def is_comparing(self) -> bool:
-        return "B" in self.ranges_ns
 
     @property
     def ranges_ns(self) -> dict[str, tuple[int, int]]:
@@ -346,11 +342,11 @@ def worst_first_keys(cores: Cores, session: Session, interval: Interval) -> list
     then the load of its CPUs. Both have coarse steps, so that small changes move no row."""
     episodes = episode_style.RowEpisodes(session)
     episodes.update(interval)
-    lost_shares = episodes.lost_shares_by_row(cores)
+    worst = episodes.worst_by_row(cores).items()
+    lost = {row: np.nan_to_num(episodes.lost_share(e)) for row, e in worst if is_loss(e.episode)}
     loads = np.nansum(RowNumbers(session, cores, interval).util, axis=1).tolist()
     return [
-        -(100 * round(lost_shares.get(row, 0.0), 2) + round(load, 1))
-        for row, load in enumerate(loads)
+        -(100 * round(lost.get(row, 0.0), 2) + round(load, 1)) for row, load in enumerate(loads)
     ]
 
 

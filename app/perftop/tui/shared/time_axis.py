@@ -65,12 +65,10 @@ class Axis:
     first_ns: int | None = None
     """Monotonic time in ns at which the history begins; None if it covers the whole axis."""
 
-    def can_reuse_charts_of(self, earlier: Axis) -> bool:
-        """Whether charts on the earlier axis are recent enough to be shown on this one."""
-        keys = [
-            (a.now_ns // REDRAW_PERIOD_NS, a.bin_ns, a.columns, a.first_ns) for a in (self, earlier)
-        ]
-        return keys[0] == keys[1]
+    @property
+    def redraw_key(self) -> tuple[int | None, ...]:
+        """A key that is equal for axes on which the same charts are recent enough."""
+        return self.now_ns // REDRAW_PERIOD_NS, self.bin_ns, self.columns, self.first_ns
 
     @property
     def start_ns(self) -> int:
