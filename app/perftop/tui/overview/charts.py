@@ -13,7 +13,7 @@ from perftop.base.text import ClockUnit, clock_time
 from perftop.draw import theme
 from perftop.draw.charts import Glyphs
 from perftop.draw.columns import Run
-from perftop.draw.strips import join_with_gaps, merge_runs, overlay
+from perftop.draw.strips import merge_runs, overlay
 from perftop.model.kinds import KINDS, Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -125,10 +125,9 @@ class ChartPage:
                  for indexes in self._sides(layout)]  # fmt: skip
         parts = [*zip_longest(*sides, fillvalue=(list[Run](), None))]
         self.rows = [tuple(row for _, row in line) for line in parts]
-        self.lines = [
-            join_with_gaps([*(merge_runs(runs, layout.side_width) for runs, _ in left), last], GAP)
-            for *left, (last, _) in parts
-        ]
+        self.lines, size, gap = [line[-1][0] for line in parts], layout.side_width, " " * GAP
+        if len(sides) > 1:
+            self.lines = [[*merge_runs(a, size), (gap, "text"), *b] for (a, _), (b, _) in parts]
         if self.has_counters:
             self.rows.insert(0, (None,) * layout.sides)
             self.lines.insert(0, self._legend)

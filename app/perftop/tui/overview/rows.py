@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isnan
 
+import numpy as np
+
 from perftop.base.text import GHZ, MISSING, ClockUnit
 from perftop.draw import strips, theme
 from perftop.draw.columns import Cell, Column, Run, cut, fit
@@ -79,7 +81,7 @@ class _RowDrawer:
         numbers = RowNumbers(grid.session, grid.cores, grid.interval, visible_rows)
         self._row_numbers = numbers
         self._is_online: list[list[bool]] = numbers.is_online.tolist()
-        self._is_idle: list[bool] = (numbers.highest_util < MAX_IDLE_UTIL).tolist()
+        self._is_idle: list[bool] = (np.fmax.reduce(numbers.util, axis=1) < MAX_IDLE_UTIL).tolist()
         """Whether all CPUs of the row are almost idle, so that most numbers mean little."""
         self._is_at_rest: list[list[bool]] = grid.interval.is_at_rest[numbers.cpus].tolist()
         """Whether each CPU hardly ran, which hides numbers that describe its running time."""

@@ -154,9 +154,6 @@ class RowNumbers:
             cores.has_ceiling[rows], interval.ceiling_hz[self.cores], np.nan
         )
         self.util = self.values("util")
-        self.highest_util: Floats = np.fmax.reduce(self.util, axis=1)
-        self.busiest = busiest_cpu_indexes(self.util, self.values("busy_hz"))
-        """Index of the busiest CPU of each row."""
 
     def values(self, key: str) -> Floats:
         """Returns a metric, or the clock ceiling, of each CPU."""
@@ -167,11 +164,16 @@ class RowNumbers:
         return np.where(self.is_online, values, np.nan)
 
     @cached_property
+    def busiest(self) -> Ints:
+        """Index of the busiest CPU of each row."""
+        return busiest_cpu_indexes(self.util, self.values("busy_hz"))
+
+    @cached_property
     def is_below_ceiling(self) -> Bools:
         """Whether the clock of the busiest CPU is meaningful and clearly below its ceiling, by
         row."""
         busiest_hz = core_values("busy_hz", self.values("busy_hz"), self.busiest)
-        is_awake = (self.highest_util >= MIN_AWAKE_UTIL) & np.isfinite(busiest_hz)
+        is_awake = np.asarray(np.fmax.reduce(self.util, axis=1) >= MIN_AWAKE_UTIL)
         return is_awake & (busiest_hz < self.ceiling_hz * (1 - MIN_DROP_SHARE))
 
     def shown_cpus(self, key: str) -> Ints:
