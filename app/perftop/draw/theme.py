@@ -230,12 +230,8 @@ def _rgb_styles(palette: Palette, colors: dict[str, str], state: LineState) -> d
         "chosen victim": palette.selected_victim_background,
     }.get(state, palette.background)  # fmt: skip
     if backgrounds != palette.background:  # faint text would be invisible on this background
-        brighter_colors = {
-            "faint": colors["dim"],
-            "neither": colors["dim"],
-            "rule": colors["faint"],
-        }
-        colors = colors | brighter_colors
+        dim, faint = colors["dim"], colors["faint"]
+        colors = colors | {"faint": dim, "neither": dim, "rule": faint}
     table = {}
     for key, color in colors.items():
         fore = color

@@ -23,12 +23,8 @@ from perftop.tui.overview.chart_numbers import (
     lowered_metric_name,
     share_marks,
 )
-from perftop.tui.shared.episode_style import (
-    MIN_AWAKE_UTIL,
-    find_losing_index,
-    gap_cause,
-    is_running_at,
-)
+from perftop.tui.shared import episode_style
+from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL, gap_cause, is_running_at
 from perftop.tui.shared.time_axis import Axis, BinValues, Lookup, fit_axis
 
 # --- the values of columns
@@ -298,7 +294,7 @@ class ChartDrawer:
         lowers the IPC of the other CPU, that CPU is shown instead."""
         running = [e for e in episodes if is_running_at(e, self.history.axis.now_ns)]
         for i, unit in enumerate(self._units):
-            if (losing_cpu := find_losing_index(unit.cpus, running)) is not None:
+            if (losing_cpu := episode_style.find_losing_index(unit.cpus, running)) is not None:
                 values[i] = self.history.series("ipc")[self._first[i] + losing_cpu]
         self._top_ipc = scale_top(values, IPC_SCALE_ENDS, self._top_ipc)
         losing = self._episode_columns(episodes, "IPC", 1, 1).ravel().tolist()

@@ -23,11 +23,7 @@ from perftop.session.session import Session
 from perftop.session.values import has_few_ticks, suspect_rows, unaccounted_text
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.cores import Core, Cores
-from perftop.tui.shared.episode_style import (
-    MIN_AWAKE_UTIL,
-    find_losing_index,
-    lowered_number,
-)
+from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL, find_losing_index
 from perftop.tui.shared.row_numbers import RowNumbers
 from perftop.tui.shared.tables import task_ranking
 
@@ -42,7 +38,7 @@ _READ_INDEXES = np.array([[INDEX[key]] for key in _READ_KEYS])
 def lowered_metric_name(episode: Episode) -> str:
     """Returns the name of the metric that the episode makes worse; '' if the metric has no
     chart."""
-    return _CHART_NAMES.get(lowered_number(episode), "")
+    return _CHART_NAMES.get(episode_style.lowered_number(episode), "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,18 +19,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview import chart_numbers
 from perftop.tui.overview.chart_cells import ChartDrawer, UnitCharts
-from perftop.tui.overview.chart_numbers import (
-    CAUSES_WIDTH,
-    CLOCK_WIDTH,
-    NAME_WIDTH,
-    SCALE_WIDTH,
-    SELECTION_BAR,
-    WIDE_CLOCK_WIDTH,
-    ChartUnit,
-    UnitValues,
-    chart_units,
-    unit_values,
-)
+from perftop.tui.overview.chart_numbers import CAUSES_WIDTH, ChartUnit, UnitValues
 from perftop.tui.overview.task_lanes import MIN_WIDTH_FOR_SUMS, SUMS_WIDTH, TaskLanes
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.cores import Cores, package_name
@@ -100,7 +89,7 @@ class ChartPage:
         assert layout is not None
         if order != self._order:
             self._order = order
-            self._units = chart_units(self._cores, order, counted=self.has_counters)
+            self._units = chart_numbers.chart_units(self._cores, order, counted=self.has_counters)
             self._drawer = ChartDrawer(session, self._units, counted=self.has_counters)
             self.lanes = TaskLanes(session, self._units)
         now_ns = interval.time_ns if settings.pinned_ns is None else settings.pinned_ns
@@ -120,7 +109,7 @@ class ChartPage:
             self._draw_charts(layout, episodes, settings, clock, glyphs)
         self._episodes.update(interval)
         numbers, running = RowNumbers(session, self._cores, interval), self._episodes.running
-        values = unit_values(numbers, self._units, clock, running)
+        values = chart_numbers.unit_values(numbers, self._units, clock, running)
         sides = [self._side_lines(layout, indexes, values, settings, glyphs)
                  for indexes in self._sides(layout)]  # fmt: skip
         parts = [*zip_longest(*sides, fillvalue=(list[Run](), None))]
@@ -165,7 +154,7 @@ class ChartPage:
             lanes = self.lanes.lane_lines(layout.lane_rows, glyphs, cuts)
         for i, (unit, charts) in enumerate(zip(self._units, self._unit_charts, strict=True)):
             is_marked = self._positions is None and settings.cpu in unit.core.cpus
-            bar: Run = (SELECTION_BAR, "key") if is_marked else (" ", "text")
+            bar: Run = (chart_numbers.SELECTION_BAR, "key") if is_marked else (" ", "text")
             labels = [(f"+{task}", "faint") for task in range(len(queues[i]), 0, -1)]
             labels += charts.labels
             labels += [("" if row else "who", "dim") for row in range(len(lanes[i]))]
@@ -423,13 +412,13 @@ class ChartLayout:
     @property
     def left_width(self) -> int:
         """Width of the texts to the left of a chart, in cells."""
-        return SCALE_WIDTH if self.has_title else NAME_WIDTH
+        return chart_numbers.SCALE_WIDTH if self.has_title else chart_numbers.NAME_WIDTH
 
     @property
     def clock_width(self) -> int:
         """Width of the numbers to the right of a clock chart, in cells."""
         is_wide = not self.has_title and self.sides == 1
-        return WIDE_CLOCK_WIDTH if is_wide else CLOCK_WIDTH
+        return chart_numbers.WIDE_CLOCK_WIDTH if is_wide else chart_numbers.CLOCK_WIDTH
 
     @property
     def has_causes(self) -> bool:

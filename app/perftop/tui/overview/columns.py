@@ -237,10 +237,7 @@ class RowHistories:
             lines = [line.tobytes() for line in cells]
             self._busy_cells = dict(zip(rows, lines, strict=True))
         if ipc_width:
-            util, ipc_values = (
-                values[-ipc_width:, 0, : len(rows)],
-                values[-ipc_width:, 1, : len(rows)],
-            )
+            util, ipc_values = values[-ipc_width:, :, : len(rows)].swapaxes(0, 1)
             drawn_ipc = np.where(util >= strips.MIN_DRAWN_SHARE, ipc_values, np.nan).T
             highest = float(np.fmax.reduce(drawn_ipc, axis=None, initial=0.0))
             self.top_ipc = max(self.top_ipc, _IPC_STEP * np.ceil(highest / _IPC_STEP), _IPC_STEP)
