@@ -281,8 +281,7 @@ def _smt_cell(parts: tuple[int, ...], step: int, _glyphs: Glyphs, *, is_upper: b
 
 def _main_state_cell(parts: Sequence[int], _step: int, glyphs: Glyphs, *, is_upper: bool) -> Run:
     """Returns a cell in the shape of its largest SMT state. In 16 colours, a single thread has the
-    shape of both threads in another colour. There is one shade, as several would look like
-    stripes."""
+    shape of both in another colour. There is one shade: several would look like stripes."""
     kind = parts.index(max(parts))
     thread_key, shape = ("lp0", theme.LP0) if is_upper else ("lp1", theme.LP1)
     if glyphs != "ascii":  # half cells in a tall chart would look like stripes
@@ -393,8 +392,7 @@ def add_gap_numbers(
 ) -> list[ChartColumn]:
     """Adds the cause's character and, where it fits into full cells, the loss to each gap of a
     clock chart, in the row that the gap fills most. `losses`: the loss in each column, in GHz.
-    `gap_starts`: columns at which a new gap begins.
-    """
+    `gap_starts`: columns at which a new gap begins."""
     gaps, new_columns = [*map(_gap_of, columns)], [*columns]
 
     def part_of_gap(x: int) -> tuple[str, int]:
@@ -425,8 +423,7 @@ def add_gap_numbers(
 
 @lru_cache(maxsize=_MAX_CACHED)
 def _gap_of(column: ChartColumn) -> tuple[str, Sequence[int]]:
-    """Returns the cause of the gap in a column of `clock_chart`, or '', and the eighths of each
-    cell that it fills."""
+    """Returns the cause of a gap, or '', and the eighths of each cell that it fills."""
     cause, eighths = "", list[int]()
     for char, style in zip(column.chars, column.styles, strict=True):
         below, _, above = style.rpartition("/")

@@ -54,8 +54,7 @@ def join_cells(cells: Sequence[Run]) -> list[Run]:
 
 
 def runs_of(chars: str, styles: tuple[str, ...]) -> list[Run]:
-    """Returns the runs of a line with these characters and styles of its cells. Neighbouring cells
-    of one style form one run."""
+    """Returns the runs of cells with these characters and styles; equal neighbours form one run."""
     return [*_runs_of(chars, styles)]
 
 
@@ -143,8 +142,7 @@ def restyle_cells(runs: Sequence[Run], start: int, stop: int, prefix: str) -> li
 def overlay(
     runs: Sequence[Run], start: int, new: list[Run], *, whole_words: bool = False
 ) -> list[Run]:
-    """Writes `new` over the cells from `start` on. `whole_words`: removes partly covered words,
-    but not rules and strokes."""
+    """Writes `new` over the cells from `start` on. `whole_words`: removes partly covered words."""
     stop, chars = start + width(new), text(runs)
     first, last, non_word_chars = start, stop, " " + theme.RULE + theme.STROKE
     while whole_words and 0 < first <= len(chars) and chars[first - 1] not in non_word_chars:
@@ -360,8 +358,7 @@ def pack_step_pairs(upper: Ints | Codes, lower: Ints | Codes) -> Ints | Codes:
 
 @cache
 def half_cells(*, ascii_: bool) -> list[Run]:
-    """Returns the cells for all pairs of steps: the first thread above the second or, in ASCII,
-    only the first."""
+    """Returns cells for all pairs of steps: one above the other or, in ASCII, only the first."""
     cells: list[Run] = []
     for upper, lower in product(range(UNKNOWN_LEVEL, theme.HEAT_STEPS), repeat=2):
         if max(upper, lower) < 0:
@@ -400,8 +397,8 @@ def bar_heights(values: Floats, top: float) -> Codes:
 
 @lru_cache(maxsize=4096)
 def bar_runs(cells: bytes, key: str, first_lost: int, *, ascii_: bool) -> tuple[Run, ...]:
-    """Returns the runs for heights from `bar_heights`, in the style `key`, and in red from the cell
-    `first_lost` on."""
+    """Returns the runs for heights from `bar_heights`, in red from the cell `first_lost` on."""
     levels = theme.ASCII_LEVELS if ascii_ else theme.LEVELS
     chars = "".join([levels[cell] for cell in cells])
+    first_lost = max(first_lost, len(chars) - len(chars.lstrip()))
     return (chars[:first_lost], key), (chars[first_lost:], "alarm")

@@ -1,6 +1,5 @@
 """The cells of the overview's charts, and their values from the history. A unit is a core or CPU
-that has a chart. The newest column is at the right edge; columns before the start of the history
-are blank."""
+that has a chart. The newest column is at the right edge; columns before the history are blank."""
 
 from __future__ import annotations
 
@@ -31,8 +30,7 @@ from perftop.tui.shared.time_axis import Axis, BinValues, Lookup, fit_axis
 
 
 class ColumnHistory:
-    """The values of chart columns, read from the history: a series of each metric for each CPU, and
-    further series."""
+    """The values of chart columns: a series of each metric for each CPU, and further series."""
 
     def __init__(
         self, session: Session, metrics: Sequence[str], positions: Sequence[int],
@@ -224,8 +222,7 @@ class ChartDrawer:
         return markers
 
     def busy_shares(self) -> Floats:
-        """Returns the mean busy share of each unit's CPUs, (units, columns); 0 for an offline
-        CPU."""
+        """Returns the mean busy share of each unit's CPUs, (units, columns); 0 if offline."""
         first, last = (self.history.series("util")[cpus] for cpus in (self._first, self._last))
         is_known = np.isfinite(first) | np.isfinite(last)
         return np.where(is_known, (np.fmax(first, 0.0) + np.fmax(last, 0.0)) / 2, np.nan)
@@ -245,9 +242,8 @@ class ChartDrawer:
         episodes: Sequence[Episode], rows: int, glyphs: Glyphs, span_ns: tuple[int, int],
         cuts: Sequence[int],
     ) -> tuple[float, float]:  # fmt: skip
-        """Adds the charts of clocks, and the running time of the busier CPU in s that its clock
-        below the ceiling cost, by cause; outside episodes the cause is unknown. Returns the ends of
-        the scale."""
+        """Adds the charts of clocks, and the running time of the busier CPU in s that its low clock
+        cost, by cause; outside episodes the cause is unknown. Returns the ends of the scale."""
         hz, ceiling = values["busy_hz"], self.history.series("cores")[:, -1]
         gap_states = np.zeros(hz.shape, np.intp)
         for number, gap in enumerate(charts.GAP_CAUSES):

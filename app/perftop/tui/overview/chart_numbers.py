@@ -1,6 +1,5 @@
 """The numbers and texts beside the charts of a small machine. Each chart shows one unit: a core if
-clocks are counted, else a CPU. This module reads the values of a unit in one interval and formats
-them as text."""
+clocks are counted, else a CPU. This module reads the values of units and formats them as text."""
 
 from __future__ import annotations
 
@@ -36,8 +35,7 @@ _READ_INDEXES = np.array([[INDEX[key]] for key in _READ_KEYS])
 
 
 def lowered_metric_name(episode: Episode) -> str:
-    """Returns the name of the metric that the episode makes worse; '' if the metric has no
-    chart."""
+    """Returns the name of the metric that the episode makes worse; '' if it has no chart."""
     return _CHART_NAMES.get(episode_style.lowered_number(episode), "")
 
 
@@ -133,8 +131,7 @@ def _state_shares(
     interval: Interval, unit: ChartUnit
 ) -> tuple[Mapping[str, float], Mapping[str, str]]:
     """Returns the shares of the SMT states of a core, and texts that replace some of them: the
-    lowest and highest possible share in per cent if they are not measured, and "off" for an offline
-    thread."""
+    lowest and highest possible share if they are not measured, and "off" for offline threads."""
     split, core, texts = interval.split, unit.core.core_position, dict[str, str]()
     shares = dict(zip(STATES, split.states[core].tolist(), strict=True))
     online = [bool(interval.online[position]) for position in unit.positions]

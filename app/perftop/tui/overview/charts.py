@@ -240,8 +240,7 @@ class ChartPage:
     def _draw_cursor(
         self, layout: ChartLayout, lines: list[list[Run]], settings: ViewSettings
     ) -> list[list[Run]]:
-        """Returns the lines of a chart with the time cursor, if there is one; cells outside the
-        selected ranges are faded."""
+        """Returns the lines with the time cursor, faded outside the selected ranges."""
         if settings.cursor_ns is None:
             return lines
         axis, first, ranges = self.axis, layout.left_width, settings.ranges_ns
@@ -292,8 +291,7 @@ class ChartPage:
     # --- what is at a cell
 
     def row_at(self, x: int, y: int) -> int | None:
-        """Returns the index in `Cores.rows` of the core at cell `x` of line `y`; None if there is
-        none."""
+        """Returns the index in `Cores.rows` of the core at cell `x` of line `y`, or None."""
         if self.layout is None or not 0 <= y < len(self.rows):
             return None
         return self.rows[y][-1 if x >= self.layout.side_width else 0]
@@ -347,8 +345,7 @@ MIN_WIDTH_FOR_CAUSES = 100
 GAP = 3
 """Cells between two charts side by side, and before the sums of tasks."""
 _MIN_HEIGHT_FOR_GAPS, _MIN_HEIGHT_FOR_TIMES = 28, 22
-"""Minimum lines of a view with an axis and a gap below each chart of CPU time, and with a separate
-line of times."""
+"""Minimum lines of a view with an axis and a gap below each chart, and with a line of times."""
 _MAX_LINES = ((1, 14), (2, 13), (4, 8), (8, 4))
 """Pairs (charts, lines): up to `charts` charts one below the other have at most `lines` lines each,
 or more in a view with more than _GROWTH_HEIGHT lines."""
@@ -443,8 +440,7 @@ def chart_layout(
     min_panel_lines: int = 4,
 ) -> ChartLayout | None:  # fmt: skip
     """Returns the most spacious layout for this many charts; None if they do not fit. `counted`:
-    whether clocks are counted. `groups`: the package and the L3 of each chart; several of them have
-    headings."""
+    whether clocks are counted. `groups`: package and L3 of each chart; several have headings."""
     if not 0 < chart_count <= MAX_CHARTS or width < MIN_WIDTH:
         return None
     sides = 2 if chart_count > MAX_CHARTS_BELOW and width >= MIN_WIDTH_OF_TWO else 1

@@ -194,15 +194,13 @@ def history_axis(session: Session, interval: Interval, cells: int) -> Axis:
 
 
 class RowHistories:
-    """Histories of utilisation and IPC of the visible rows. The cells of past intervals are read
-    only once."""
+    """Histories of utilisation and IPC of the visible rows. Complete cells are read only once."""
 
     def __init__(
         self, session: Session, cores: Sequence[Core], busy_width: int, ipc_width: int,
         *, ascii_: bool,
     ) -> None:  # fmt: skip
-        """`busy_width`, `ipc_width`: widths of the utilisation and the IPC history, in cells; 0 if
-        no column shows it."""
+        """`busy_width`, `ipc_width`: widths of the histories in cells; 0 if no column shows it."""
         self._session, self._cores, self._ascii = session, cores, ascii_
         self._busy_width, self._ipc_width = busy_width, ipc_width
         self._pairs = np.array([len(core.positions) == 2 for core in cores], bool)
@@ -214,8 +212,7 @@ class RowHistories:
         self.top_ipc = 0.0
 
     def update(self, interval: Interval, visible_rows: list[int], top_ipc: float) -> None:
-        """Reads the histories of the visible rows up to the end of this interval. `top_ipc`:
-        minimum upper end of the IPC scale."""
+        """Reads the histories up to the interval. `top_ipc`: minimum end of the IPC scale."""
         self._interval, self.top_ipc, rows = interval, top_ipc, visible_rows
         busy_width, ipc_width = self._busy_width, self._ipc_width
         if not rows:

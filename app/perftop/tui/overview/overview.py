@@ -1,5 +1,5 @@
-"""The overview: a chart for each core if the charts fit the screen; otherwise a grid with a line
-for each core, grouped by package."""
+"""The overview: a chart for each core if they fit the screen, otherwise a grid with a line for
+each core, grouped by package."""
 
 from __future__ import annotations
 
@@ -63,8 +63,7 @@ def arrange_lines(
     *, bare: bool,
 ) -> Arrangement:  # fmt: skip
     """Returns the arrangement of lines. `order`: the order of rows; None: by topology. `fold`:
-    "needed" folds as many packages without `cpu` as are needed to fit into `room` lines. `bare`:
-    rows only."""
+    "needed" folds packages without `cpu` until all fit into `room` lines. `bare`: rows only."""
     packages = list(dict.fromkeys(core.package for core in cores.rows))
     all_lines = _lines_without_l3(cores, ())
     rows = [line.row for line in all_lines if line.kind == "row"] if order is None else [*order]
@@ -114,8 +113,7 @@ class Overview(ChartedView, CursorCanvas):
     _row_lines: Mapping[int, strips.Line] = {}
     """Lines of the visible rows, by row, without the mark of the selected row."""
     _top_ipc = 0.0
-    """Upper end of the IPC scale. It only grows, so that the cells of past intervals rarely
-    change."""
+    """Upper end of the IPC scale. It only grows, so that past cells rarely change."""
 
     # --- lines from an interval
 

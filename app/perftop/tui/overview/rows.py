@@ -232,9 +232,8 @@ class _RowDrawer:
             else:
                 yield [*histories.ipc_runs(row, self._worst.get(i))]
 
-    def _tasks(self, room: int) -> Iterator[Cell]:
-        """Yields the tasks of each core; for a core that loses time to a neighbour, the task that
-        loses and the task that takes the time."""
+    def _tasks(self, room: int) -> Iterator[list[Run]]:
+        """Yields the tasks of each core; for one that loses time, who loses and who takes it."""
         all_names, util = self._grid.task_names(self._rows), self._values("util")
         for i, (core, names, idle) in enumerate(
             zip(self._cores, all_names, self._is_idle, strict=True)
@@ -248,7 +247,7 @@ class _RowDrawer:
                 continue
             busy_names = [name for name, share in zip(names, util[i], strict=False)
                           if name and (idle or not share < MAX_IDLE_UTIL)]  # fmt: skip
-            yield _joined_names(tuple(busy_names), room), "dim" if idle else "text"
+            yield [(_joined_names(tuple(busy_names), room), "dim" if idle else "text")]
 
 
 def _missing(room: int, text: str = MISSING) -> list[Run]:
@@ -273,8 +272,7 @@ def _styles(column: Column, idle: Sequence[bool], values: Sequence[float]) -> li
 
 @lru_cache(maxsize=4096)
 def _joined_names(names: tuple[str, ...], room: int) -> str:
-    """Returns the names without repetitions, in `room` cells. Cached, because names change only
-    once a second."""
+    """Returns the distinct names in `room` cells. Cached: names change only once a second."""
     return fit(" · ".join(dict.fromkeys(names)), room)
 
 

@@ -42,8 +42,7 @@ _OTHERS_INDEX, _UNSEEN_INDEX = NAMED_TASKS, NAMED_TASKS + 1
 
 @dataclass(frozen=True, slots=True)
 class LaneTask:
-    """The times of one task on some CPUs. Arrays have an entry for each chart column, NaN where
-    unknown."""
+    """The times of one task on some CPUs. Arrays are by chart column, NaN where unknown."""
 
     comm: str
     pid: int | None
@@ -83,8 +82,7 @@ class TaskLanes:
         self._unit_of_cpu = np.repeat(np.arange(len(units)), self._cpu_counts[:, 0])
         """Index of the unit of each CPU in `_cpus`."""
         self._records: list[tuple[int, TaskColumns]] = []
-        """The records of tasks that may belong to a column, the oldest first, each with its
-        monotonic time in ns."""
+        """The records of tasks near the columns, by monotonic time in ns, the oldest first."""
         self._read_ns = 0, 0
         """Monotonic times in ns between which records were read."""
         self._grouping: Grouping = "task"
@@ -144,8 +142,7 @@ class TaskLanes:
 
     def _sum_records(self) -> None:
         """Assigns the colours to the tasks that used most CPU time, and adds up the shares by unit,
-        record and colour. There is one more record of zeros, at the end, for columns without a
-        record."""
+        record and colour. One more record of zeros, at the end, is for columns without a record."""
         units, records = len(self._cpu_counts), len(self._records) + 1
         self._times_ns = np.array([time_ns for time_ns, _ in self._records], float)
         columns = [columns for _, columns in self._records]
@@ -202,8 +199,7 @@ class TaskLanes:
                 for begin in range(0, waiting.size, size)]  # fmt: skip
 
     def _name_line(self, chars: str, key: str) -> list[Run]:
-        """Returns a run of a lane as runs with the name of the task where it first fits into full
-        cells."""
+        """Returns a run of a lane with the name of the task where it first fits into full cells."""
         if len(chars) < 3:  # no room for a letter between two full cells
             return [(chars, key)]
         full_block, number = theme.LEVELS[8], key.removeprefix("task")
@@ -216,8 +212,7 @@ class TaskLanes:
         return [(chars[:start], key), (name, f"black/{key}"), (chars[end:], key)]
 
     def _letter_line(self, chars: str, key: str) -> list[Run]:
-        """Returns a run of a lane of letters, with the name of the task after its letter where
-        there is room."""
+        """Returns a run of letters, with the name of a task after its letter if there is room."""
         for letter, name in zip(charts.TASK_LETTERS, map(safe_cells, self._names), strict=False):
             words = f"{letter}={name} "
             for match in re.finditer(f"{letter}{{{len(words) + 1},}}", chars):

@@ -130,8 +130,7 @@ class LineWidget(Widget, metaclass=AbstractWidgetMeta):
             repaint(self, changed_strips, visible_width)
 
     def _lines_with_strips(self, count: int) -> list[tuple[Line, Strip]]:
-        """Returns the first lines with their strips. Unchanged lines have the strips painted
-        last."""
+        """Returns the first lines with their strips; unchanged lines keep those painted last."""
         lines = [*self.visible_lines()][:count]
         lines += [BLANK] * (count - len(lines))
         painted, width, strips = self._painted, self.size.width, list[tuple[Line, Strip]]()
@@ -201,8 +200,7 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
 
     @dataclass(eq=False)
     class TimePicked(Message):
-        """Message: a moment in a chart was clicked, or a range was dragged. Times are monotonic, in
-        ns, and equal for a moment."""
+        """Message: a moment in a chart was clicked (two equal times), or a range was dragged."""
 
         first_ns: int
         last_ns: int
@@ -225,8 +223,7 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
         self.cores: Cores
         self.session: Session
         self.interval: Interval
-        """The interval that was shown last. `cores`, `session` and `interval` do not exist
-        before the first numbers."""
+        """The interval shown last. These three do not exist before the first numbers."""
         self._layout_inputs: tuple[Session, list[list[int]], frozenset[int] | None] | None = None
         """The session, CPUs and mask from which `cores` was made; None before the first numbers."""
         self._is_laid_out = False
@@ -263,8 +260,7 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
 
     @abstractmethod
     def target_at(self, x: int, y: int) -> ClickTarget:
-        """Returns the target at column `x` of a footer line. `y`: 1 for the last line, 2 for the
-        line above it, and so on."""
+        """Returns the target at column `x` of the footer line `y`, which is 1 for the last line."""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Disables the view's keys until it has its first numbers, and so lines."""

@@ -37,8 +37,7 @@ class Core:
 
 @dataclass(frozen=True, slots=True)
 class ViewLine:
-    """The content of a line of a view: a row, a heading of a package or L3, a folded package, or
-    the offline CPUs."""
+    """A line of a view: a row, a heading, a folded package, or the offline CPUs."""
 
     kind: Literal["row", "package", "folded", "l3", "off"]
     row: int = -1
@@ -99,8 +98,7 @@ class Cores:
         self._long_names = [*map("".join, zip(packages, self._short_names, strict=True))]
 
     def view_lines(self, fold: Collection[int | None] = ()) -> list[ViewLine]:
-        """Returns the lines in the order of the topology, with headings. `fold`: packages that are
-        a single line each."""
+        """Returns lines by topology, with headings. `fold`: packages that are one line each."""
         lines: list[ViewLine] = []
         packages = list(dict.fromkeys(package for package, _ in self.rows_by_group))
         headings = self.has_pairs or len(packages) > 1 or len(self.rows_by_group) > 1

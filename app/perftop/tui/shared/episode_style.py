@@ -62,8 +62,7 @@ def sentence_runs(
     styles: tuple[str, str],
 ) -> list[Run]:  # fmt: skip
     """Returns the sentence on a group of episodes in exactly `size` cells. `names`: the tasks that
-    lose in running episodes; None for ended ones. `styles`: of the size of the loss, and of the
-    other text."""
+    lose in running episodes; None for ended ones. `styles`: of the loss, and of the other text."""
     if names is None:
         parts = ended_sentence(session, episodes, size)
     else:
@@ -93,8 +92,7 @@ def is_running_at(episode: Episode, now_ns: int) -> bool:
 
 
 def episodes_during(session: Session, interval: Interval) -> list[Episode]:
-    """Returns the running episodes if the interval is the newest one of a live session, else the
-    episodes that overlap it."""
+    """Returns the running episodes for the newest live interval, else those that overlap it."""
     return (
         overlapping_episodes(session, interval) if is_past(session, interval) else session.running
     )
@@ -112,8 +110,7 @@ _GAP_OF_CAUSE = {"current": "power", "thermal": "heat", "prochot": "heat", "vr":
 
 
 def gap_cause(kind: str, cause: str) -> str:
-    """Returns the cause of a gap between a clock and its ceiling during an episode, one of
-    `charts.GAP_CAUSES`."""
+    """Returns the cause, one of `charts.GAP_CAUSES`, of a clock below its ceiling."""
     by_cause = "power" if cause.startswith("power") else "unknown"
     return _GAP_OF_KIND.get(kind) or _GAP_OF_CAUSE.get(cause, by_cause)
 
@@ -122,8 +119,7 @@ def gap_cause(kind: str, cause: str) -> str:
 
 
 def group_episodes(episodes: Iterable[Episode]) -> list[list[Episode]]:
-    """Returns these episodes in groups, the costliest group first. Each group begins with its
-    earliest episode."""
+    """Returns the episodes in groups, the costliest first; each begins with its earliest one."""
     groups: dict[tuple[str, str], list[Episode]] = {}
     for episode in sorted(drop_duplicate_losses([*episodes]), key=severity_key):
         groups.setdefault(group_key(episode), []).append(episode)

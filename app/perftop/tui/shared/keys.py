@@ -247,8 +247,7 @@ def _character(name: str) -> str:
 
 
 def key_captions(keymap: Mapping[str, str]) -> dict[str, str]:
-    """Returns the displayed name of the first key of each action, by id. `keymap`: the user's
-    changes to the keys."""
+    """Returns the displayed name of the first key of each action, by id, with the user's keymap."""
     return {key.id: key_caption(keymap.get(key.id, key.keys).split(",")[0]) for key in KEYS}
 
 

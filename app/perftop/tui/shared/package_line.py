@@ -82,8 +82,7 @@ class PackageLines:
         return [*runs, (" " + theme.RULE * room, "rule"), (" ", "text")]
 
     def _layout(self, size: int) -> tuple[dict[int | None, list[Piece]], list[tuple[int, int]]]:
-        """Returns the parts of each package, and the rank and the width of each column that fits.
-        A column holds a part of every line."""
+        """Returns the parts of each package, and rank and width of each shared column that fits."""
         packages = dict.fromkeys(package for package, _ in self._cores.rows_by_group)
         pieces = {package: self._pieces(package, size) for package in packages}
         widths = dict.fromkeys(range(_LOSS_RANK), 0)
@@ -118,8 +117,7 @@ class PackageLines:
     def _clock_runs(
         self, hz: float, cpus: Ints, cores: Ints, package_wide: Sequence[Episode], size: int
     ) -> list[Run]:
-        """Returns the clock of the package's CPUs while they ran; red if an episode lowers the
-        clock of the whole package."""
+        """Returns the clock of the CPUs while they ran; red if the whole package's is lowered."""
         if isnan(hz):
             return []
         unit, per_hz, digits = self._clock

@@ -55,8 +55,7 @@ class ViewSettings:
     """Key of the metric that the heat map and the time view show."""
     units: Units = "GHz"
     grouping: Grouping = "task"
-    """Whether tasks are listed and coloured by their name, by their job (unit, container, pod), or
-    by their control group."""
+    """Whether tasks are listed by name, by job (unit, container, pod), or by control group."""
     window_s: float = 60.0
     columns: tuple[str, ...] = ()
     """Keys of the table's columns, in display order; empty: all columns."""
@@ -64,8 +63,7 @@ class ViewSettings:
     mask: frozenset[int] | None = None
     """Positions of the CPUs that currently match the filter; None if there is no filter."""
     pinned_ns: int | None = None
-    """Monotonic time in ns at which time axes end while paused, so that charts do not move; None
-    for the shown moment."""
+    """Monotonic time in ns at which time axes end while paused; None for the shown moment."""
     cursor_ns: int | None = None
     """Monotonic time in ns of the cursor in charts; None for the newest numbers."""
     range_ns: tuple[int, int] | None = None
@@ -170,8 +168,7 @@ class RowNumbers:
 
     @cached_property
     def is_below_ceiling(self) -> Bools:
-        """Whether the clock of the busiest CPU is meaningful and clearly below its ceiling, by
-        row."""
+        """Whether the busiest CPU's clock is meaningful and clearly below its ceiling, by row."""
         busiest_hz = core_values("busy_hz", self.values("busy_hz"), self.busiest)
         is_awake = np.asarray(np.fmax.reduce(self.util, axis=1) >= MIN_AWAKE_UTIL)
         return is_awake & (busiest_hz < self.ceiling_hz * (1 - MIN_DROP_SHARE))
@@ -186,8 +183,7 @@ class RowNumbers:
 
 def busiest_cpu_indexes(util: Floats, hz: Floats) -> Ints:
     """Returns the index of the busiest CPU along the last axis. Busy shares are rounded to 1 %, so
-    that it rarely changes. If several CPUs are equally busy, the first one with a known clock is
-    used."""
+    that it rarely changes. Of equally busy CPUs, it is the first one with a known clock."""
     rank = np.where(np.isnan(util), -1.0, np.round(util, 2)) + 0.001 * np.isfinite(hz)
     index: Ints = np.argmax(rank, axis=-1)
     return index
@@ -222,16 +218,14 @@ _MAX_SCALE_RATIO = 2.5
 
 
 def session_clock_unit(session: Session, units: str, *, ghz_if_unknown: bool = False) -> ClockUnit:
-    """Returns the unit of clocks. Multiples of an unknown base clock are NaN or, with
-    `ghz_if_unknown`, replaced by GHz."""
+    """Returns the unit of clocks. If the base clock is unknown, its multiples are NaN, or GHz."""
     base_hz = session.hello.base_hz
     unit = clock_unit(units, math.nan if base_hz is None else base_hz.hz)
     return GHZ if ghz_if_unknown and math.isnan(unit.per_hz) else unit
 
 
 def value_unit(field: Number, clock: ClockUnit, max_value: float = 0.0) -> ClockUnit:
-    """Returns the unit for values of a field. `clock`: the unit of clocks. `max_value`: the highest
-    value, for a field that is a rate."""
+    """Returns the unit for values of a field. `max_value`: the highest value, for a rate."""
     if field.is_rate:
         return rate_unit(max_value)
     if field.unit == "Hz":

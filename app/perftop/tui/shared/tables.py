@@ -294,8 +294,7 @@ class TaskRanking:
 
     @cached_property
     def names_by_cpu(self) -> dict[int, list[tuple[float, str]]]:
-        """The tasks on each CPU, by its number, the busiest first: shares of its time, and names
-        with PIDs."""
+        """Shares and names with PIDs of the tasks on each CPU, by its number, the busiest first."""
         names: dict[int, list[tuple[float, str]]] = {}
         for (pid, comm), shares in self._shares.items():
             for cpu, share in shares.items():
@@ -313,8 +312,7 @@ class TaskRanking:
 
 
 def task_ranking(session: Session, interval: Interval, grouping: Grouping = "task") -> TaskRanking:
-    """Returns the ranking in the interval. It is kept, because a task record is shown for a
-    second."""
+    """Returns the ranking, which is kept, because a task record is shown for a second."""
     rankings: dict[Grouping, TaskRanking] = session.caches["task rankings"]
     last, inputs = rankings.get(grouping), (interval.snapshot, session.selected)
     if last is None or last.snapshot is not inputs[0] or last.selected is not inputs[1]:

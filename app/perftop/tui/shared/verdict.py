@@ -68,8 +68,7 @@ class Verdict:
     evidence: tuple[str, ...]
     marker: str
     severity: float
-    """Share of their time that the victims lose, and at least MIN_ALARM_SHARE while an episode
-    runs; 0 if nothing is lost or known."""
+    """Share of their time that victims lose; at least MIN_ALARM_SHARE while an episode runs."""
     cause: tuple[str, str] = "", ""
     active_ns: int = 0
     duration_text: str = ""
@@ -250,8 +249,7 @@ class _VerdictCache:
         return replace(verdict, duration_text=duration_text).with_first_evidence(duration_text)
 
     def _end_loss(self, worst: Verdict, session: Session, totals: Totals) -> None:
-        """Stores the sentence on a loss that has ended. `worst`: its verdict of the greatest
-        severity."""
+        """Stores the sentence on an ended loss. `worst`: its verdict of the greatest severity."""
         assert worst.report is not None
         start_ns, end_ns = self._worst_since_ns, session.now_ns
         # Tasks on one of many CPUs can lose much of their time, but little of that of the machine.
