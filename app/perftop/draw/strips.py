@@ -38,8 +38,7 @@ def width(runs: Iterable[Run]) -> int:
 
 
 def fit_runs(runs: list[Run], size: int, style: str) -> list[Run]:
-    """Returns the runs padded to exactly `size` cells. If they are longer, returns their text cut
-    to `size` cells, in the style `style`."""
+    """Returns the runs padded to `size` cells; longer ones become cut text in the style `style`."""
     if (spare_cells := size - width(runs)) >= 0:
         return [*runs, (" " * spare_cells, "text")]
     return [(fit(text(runs), size), style)]
@@ -220,8 +219,7 @@ def panel_title(
 
 
 def wrap_line(text: str, room: int) -> list[str]:
-    """Returns the text in lines of at most `room` characters, broken at " · " if possible, else
-    between words, else within a word."""
+    """Returns lines of at most `room` characters, broken at " · ", else between or in words."""
     lines: list[str] = []
     open_line = ""
     for piece in text.split(" · "):
@@ -238,8 +236,7 @@ def wrap_line(text: str, room: int) -> list[str]:
 # --- Bars as runs, each with exactly the requested width.
 
 _SMT_SHAPES = ((theme.BOTH, "bar-both"), (theme.LP0, "bar-lp0"), (theme.LP1, "bar-lp1"))
-"""Shapes and styles of SMT states in a bar. The colours are a step darker than in legends, so that
-red is most noticeable."""
+"""Shapes and styles of SMT states in a bar, a step darker than in legends: red stands out most."""
 CPU_TIME_SHAPES = ((theme.USER, "user-9"), (theme.KERNEL, "kernel-9"), (theme.STEAL, "over"))
 
 
@@ -276,8 +273,7 @@ def smt_bar(states: Sequence[float], width: int) -> list[Run]:
 
 
 def single_thread_bar(share: float, width: int, thread: int | None) -> list[Run]:
-    """Returns the bar of a core with one online thread: of half cells, or of full cells if the core
-    has no other thread (`thread` is None)."""
+    """Returns the bar of one online thread: of half cells, or full ones if `thread` is None."""
     shape = (theme.BOTH, "bar-lp0") if thread is None else _SMT_SHAPES[1 + min(thread, 1)]
     return stacked_bar((share,), (shape,), width)
 

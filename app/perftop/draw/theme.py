@@ -193,22 +193,19 @@ def theme_names(*, no_color: bool) -> tuple[str, ...]:
 
 @lru_cache(maxsize=32)
 def line_styles(name: str, state: LineState = "calm") -> dict[str, Style]:
-    """Returns the rich style of each style key in a theme. Every style has a background, so that
-    Textual need not blend colours."""
+    """Returns the style of each style key, with a background, so that Textual blends no colours."""
     palette = PALETTES[name]
     colors = palette.colors | {f"heat{i}": color for i, color in enumerate(palette.heat_colours)}
     colors |= palette.area_colours
-    colors |= {"black": "black", "white": "bright_white"} if palette.ansi else _LETTER_COLOURS
+    # Text on the heat ramp: on each step, at least one of the two is readable.
+    black, white = ("black", "bright_white") if palette.ansi else ("#000000", "#ffffff")
+    colors |= {"black": black, "white": white}
     table = (_ansi_styles if palette.ansi else _rgb_styles)(palette, colors, state)
     for key, color in _WITH_BACKGROUND.items():
         text_colour = "black" if palette.ansi else palette.background
         table[key] = Style(color=text_colour, bgcolor=colors[color], bold=not palette.ansi)
     table["mark"] = table["key"]
     return table
-
-
-_LETTER_COLOURS = {"black": "#000000", "white": "#ffffff"}
-"""Colours of text on the heat ramp. On each step, at least one of the two is readable."""
 
 
 @lru_cache
@@ -244,8 +241,7 @@ def _rgb_styles(palette: Palette, colors: dict[str, str], state: LineState) -> d
 
 
 def _ansi_styles(palette: Palette, colors: dict[str, str], state: LineState) -> dict[str, Style]:
-    """Returns styles in the terminal's own colours. They cannot be blended, so the selected line is
-    bold, and a stale line is dimmed."""
+    """Returns styles without blended colours: the selected line is bold, a stale one dim."""
     table = {}
     for key, color in colors.items():
         is_stale, is_quiet = state == "stale", key in _QUIET_KEYS
@@ -305,8 +301,7 @@ _BACKGROUND_COLOURS = {
     "#0d1117": 16, "#1a212b": 235, "#27171c": 52, "#3a1f24": 236, "#2d191e": 236,
     "#ffffff": 231, "#e8eef5": 254, "#fdecea": 224, "#f8d5d2": 223,
 }  # fmt: skip
-"""Terminal colours of fixed backgrounds. Similar ones, such as those of a normal and of a selected
-line, remain distinguishable."""
+"""Terminal colours of fixed backgrounds, of which similar ones remain distinguishable."""
 
 
 def to_256_colours(style: Style) -> Style:

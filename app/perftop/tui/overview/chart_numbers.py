@@ -54,8 +54,7 @@ class ChartUnit:
 
 
 def chart_units(cores: Cores, order: Sequence[int], *, counted: bool) -> list[ChartUnit]:
-    """Returns a unit for each core, or for each CPU if there are no counters, in the order in which
-    they are drawn. `order`: indexes of rows."""
+    """Returns a unit for each core, or for each CPU if not `counted`. `order`: indexes of rows."""
     units = []
     for row in order:
         core = cores.rows[row]
@@ -147,8 +146,7 @@ def _state_shares(
 def _time_shares(
     session: Session, values: Mapping[str, float], *, has_few_ticks: bool
 ) -> tuple[Mapping[str, float], Mapping[str, str]]:
-    """Returns the shares of a CPU's time, and AT_REST as a text that replaces those that the kernel
-    counts in ticks, if there were too few."""
+    """Returns the shares of a CPU's time, and AT_REST for those counted in too few ticks."""
     variants = session.evaluator.variants
     has_steal = session.hello.virtualisation is not None  # only virtual machines have steal
     shares = {

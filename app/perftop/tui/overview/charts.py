@@ -83,8 +83,7 @@ class ChartPage:
     def make_lines(
         self, interval: Interval, order: Sequence[int], settings: ViewSettings, glyphs: Glyphs
     ) -> None:
-        """Makes the lines for this interval. `order`: indexes in `Cores.rows`, in the order in
-        which the charts are drawn."""
+        """Makes the lines for this interval. `order`: indexes in `Cores.rows`, as drawn."""
         session, layout = self._session, self.layout
         assert layout is not None
         if order != self._order:
@@ -336,8 +335,8 @@ class ChartedView(PaneledView):
 # --- How many charts fit the overview of a small machine, and how high each of their parts is.
 
 MAX_CHARTS, MAX_CHARTS_BELOW = 16, 4
-"""Maximum number of charts, and of charts one below the other on a screen with room for two sides.
-A machine that needs more is shown as a grid."""
+"""Maximum number of charts (a machine with more has a grid), and of charts one below the other on
+a screen with room for two sides."""
 MIN_WIDTH, MIN_WIDTH_OF_TWO = 60, 120
 """Minimum width of a screen with charts, and with two charts side by side, in cells."""
 MIN_WIDTH_FOR_CAUSES = 100
@@ -369,8 +368,7 @@ _GROWTH_SHARE = 0.75
 
 @dataclass(frozen=True, slots=True)
 class ChartLayout:
-    """A layout of charts, axes and panels. The parts of a chart are one above the other, in the
-    same columns of time."""
+    """A layout of charts, axes and panels. The parts of a chart are one above the other."""
 
     width: int
     sides: int

@@ -27,8 +27,7 @@ MARKS_WIDTH = 2
 MIN_ROOMY_WIDTH = 140
 """Minimum width, in cells, at which numbers have wider gaps."""
 MAX_THREADS = 4
-"""Maximum number of CPUs per core for which each CPU has its own column. If there are more, the
-only column shows the busiest CPU."""
+"""Maximum CPUs per core that have a column each; else the only column shows the busiest CPU."""
 MAX_RANK_AT_80 = 4
 """Maximum rank of columns that fit a screen of 80 cells, which have narrow gaps."""
 SLOT_METRICS = ("topdown_retiring_ratio", "topdown_frontend_ratio", "topdown_bad_speculation_ratio")
@@ -36,8 +35,7 @@ SLOT_METRICS = ("topdown_retiring_ratio", "topdown_frontend_ratio", "topdown_bad
 ORDER_BY_COLUMN = {
     "core": "topology", "cpus": "CPU number", "lost": "worst first", "who": "task",
 }  # fmt: skip
-"""The order of rows that a click on the column's heading selects, by key of the column. Other
-columns select the order that has their key."""
+"""The order that a click on a column's heading selects, by key; others select their own key."""
 
 
 def grid_columns(
@@ -184,8 +182,7 @@ MIN_WIDTH_FOR_TIME = 24
 
 
 def history_axis(session: Session, interval: Interval, cells: int) -> Axis:
-    """Returns an axis of `cells` cells. A cell covers as much time as the interval, but at least
-    MIN_CELL_NS, and whole samples."""
+    """Returns an axis whose cells cover the interval's length, at least MIN_CELL_NS, in samples."""
     sample_ns = session.hello.sample_ns
     bin_ns = max(1, round(max(interval.elapsed_s * 1e9, MIN_CELL_NS) / sample_ns)) * sample_ns
     end_ns = -(-interval.time_ns // bin_ns) * bin_ns

@@ -102,7 +102,7 @@ def _lines_without_l3(cores: Cores, fold: Sequence[int | None]) -> list[ViewLine
 class Overview(ChartedView, CursorCanvas):
     HINTS: ClassVar[tuple[str, ...]] = "open", "order", "fold"
 
-    _charts: ChartPage | None = None
+    _charts: ChartPage
     _chart_room = 0
     """Number of lines for which the layout of the charts was chosen."""
     _grid: GridData | None = None
@@ -122,7 +122,6 @@ class Overview(ChartedView, CursorCanvas):
         self._arrangement, self.line_count = Arrangement([], [], [], []), 0
 
     def make_layout(self) -> None:
-        assert self._charts is not None
         self._chart_room = self.size.height
         if not self.is_tiny and self._charts.choose_layout(self._chart_room, self.width):
             self._grid, self.shown_charts = None, self._charts
@@ -160,7 +159,6 @@ class Overview(ChartedView, CursorCanvas):
 
     def line(self, y: int) -> strips.Line:
         if self._grid is None:
-            assert self._charts is not None
             return self._charts.lines[y], "calm"
         line = self._arrangement.lines[y]
         if line.kind == "row":
@@ -175,24 +173,21 @@ class Overview(ChartedView, CursorCanvas):
     # --- charts
 
     def _make_charts(self) -> None:
-        charts = self._charts
-        assert charts is not None
-        assert charts.layout is not None
+        charts, layout = self._charts, self._charts.layout
+        assert layout is not None
         order = ordered_rows(self.cores, self.settings, self.session, self.interval)
         charts.make_lines(self.interval, order, self.settings, self.glyphs)
         self._arrangement = Arrangement([], [], [], order)
         self.line_count, self.header_lines = len(charts.lines), []
-        width, height = charts.layout.width, self._chart_room - self.line_count
-        gap = int(height > charts.layout.panel_lines)
-        height -= gap
+        width, height = layout.width, self._chart_room - self.line_count
+        gap = int(height > layout.panel_lines)
+        shares: tuple[int, ...] = (37, 38)
+        if width >= MIN_COUNTED_WIDTH_OF_THREE:
+            shares = (44, 44, 62) if charts.has_counters else (60, 37)
+        if width >= MIN_WIDTH_OF_THREE and not charts.has_counters:
+            shares = 60, 100, 70
         panels: tuple[PanelKind, ...] = ("selected", "who", "happened")
-        if charts.has_counters and width >= MIN_COUNTED_WIDTH_OF_THREE:
-            row = PanelRow(panels, (44, 44, 62), width, height)
-        elif width >= MIN_WIDTH_OF_THREE:
-            row = PanelRow(panels, (60, 100, 70), width, height)
-        else:
-            shares = (60, 37) if width >= MIN_COUNTED_WIDTH_OF_THREE else (37, 38)
-            row = PanelRow(("who", "happened"), shares, width, height)
+        row = PanelRow(panels[-len(shares) :], shares, width, height - gap)
         self.footer_lines = self.draw_panels(row, gap)
 
     # --- rows
@@ -247,7 +242,7 @@ class Overview(ChartedView, CursorCanvas):
         the selected core if that is in the package, else for its first core."""
         cores = self.cores.rows
         if self._grid is None:
-            row = self._charts.rows[y][0] if self._charts is not None else None
+            row = self._charts.rows[y][0]
             return None if row is None else cores[row].cpus[0]
         line = self._arrangement.lines[y]
         if line.kind == "row":
@@ -271,8 +266,7 @@ class Overview(ChartedView, CursorCanvas):
 
     def _select(self, index: int) -> None:
         """Selects the row at this index of the display order, even if its package is folded."""
-        order = self._arrangement.order
-        if order:
+        if order := self._arrangement.order:  # empty if no CPU matches the filter
             self.select_row(order[max(0, min(len(order) - 1, index))])
 
     def action_move(self, steps: int) -> None:
@@ -280,7 +274,7 @@ class Overview(ChartedView, CursorCanvas):
         arrangement, row = self._arrangement, self.selected_row
         if self._fold_mode == "always" and any(line.kind == "folded" for line in arrangement.lines):
             super().action_move(steps)
-        elif self.line_count:  # the count is 0 if no CPU matches the filter
+        else:
             index = arrangement.order.index(row) if row in arrangement.order else 0
             self._select(index + steps)
 
@@ -288,8 +282,7 @@ class Overview(ChartedView, CursorCanvas):
         self.action_move(pages * max(1, self.height - 1))
 
     def action_end(self, direction: int) -> None:
-        if self.line_count:
-            self._select(0 if direction < 0 else len(self._arrangement.order) - 1)
+        self._select(0 if direction < 0 else len(self._arrangement.order) - 1)
 
     @property
     def hints(self) -> tuple[str, ...]:
@@ -309,7 +302,7 @@ class Overview(ChartedView, CursorCanvas):
         Other clicks are handled by `CursorCanvas`."""
         arrangement, line_below = self._arrangement, event.y - len(self.header_lines) - self.height
         y = self.line_at(event.y)
-        if self._grid is None and self._charts is not None and y is not None:
+        if self._grid is None and y is not None:
             if (row := self._charts.row_at(event.x, y)) is not None:
                 event.prevent_default()  # a line may have two cores
                 self._select(arrangement.order.index(row))

@@ -90,8 +90,7 @@ class AbstractWidgetMeta(_MessagePumpMeta, ABCMeta):
 
 
 class LineWidget(Widget, metaclass=AbstractWidgetMeta):
-    """A widget that consists of lines. Only lines that have changed become strips (Textual's form
-    of a line) and are painted."""
+    """A widget of lines. Only changed lines become strips (Textual's form of a line)."""
 
     _painted: Sequence[tuple[Line, Strip]] = ()
     """The lines that were painted last, from the top, with their strips."""
@@ -354,8 +353,7 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
         self.paint(size.width)
 
     def reveal_lines(self, first: int, last: int) -> None:
-        """Scrolls no further than needed to show lines `first` to `last`. If not all of them fit,
-        the last lines are visible."""
+        """Scrolls as little as shows lines `first` to `last`, or the last ones if not all fit."""
         is_below = last >= self.top_line + self.height
         if is_below or first < self.top_line:
             y = last - self.height + 1 if is_below else first
@@ -463,8 +461,7 @@ class CursorCanvas(Canvas):
         return next(matching_lines, lines[0] if lines else 0)
 
     def select_line(self, y: int, direction: int = 1) -> None:
-        """Selects the item at this line. At a heading, selects the next item in `direction`, or if
-        there is none, in the other direction."""
+        """Selects the item at this line or, at a heading, the next one, first in `direction`."""
         first = max(0, min(self.line_count - 1, y))
         for step in (direction, -direction):
             y = first

@@ -129,8 +129,7 @@ class Cores:
         return self._packages[package]
 
     def names(self, order: str) -> Sequence[str]:
-        """Returns the name of each row: the core's number (without SMT, the CPU's number), after
-        its package if no heading names the package."""
+        """Returns core or CPU numbers by row, after their package if no heading names it."""
         is_short = order == "topology" or self.package_count == 1
         return self._short_names if is_short else self._long_names
 

@@ -26,8 +26,7 @@ from perftop.tui.shared.verdict import is_past
 _MAX_SENTENCES = 256
 """Maximum number of cached sentences of a session; no screen shows that many."""
 _SentenceCache = dict[tuple[int, ...], tuple[list[Episode], list[SentencePart]]]
-"""Sentences by maximum length and episode ids. The episodes are stored as well, so that their ids
-are not reused."""
+"""Sentences by maximum length and episode ids. Stored episodes keep their ids from being reused."""
 
 
 def severity_key(episode: Episode) -> tuple[int, int]:
@@ -74,8 +73,7 @@ def sentence_runs(
 def ended_sentence(
     session: Session, episodes: Sequence[Episode], max_cells: int = MAX_SENTENCE
 ) -> list[SentencePart]:
-    """Returns a sentence on ended episodes, in at most `max_cells` cells. It is cached, because it
-    does not change and is drawn at each refresh."""
+    """Returns a sentence on ended episodes, cached, because it is drawn at each refresh."""
     cache: _SentenceCache = session.caches["sentences"]
     key = (max_cells, *map(id, episodes))
     if key not in cache:
@@ -203,8 +201,7 @@ class RowEpisode:
 
     @property
     def style(self) -> str:
-        """The style of the marker. An alarm for the whole package is plain here, because the
-        package's line is red."""
+        """The style of the marker; plain for the whole package, whose own line is red."""
         style = severity_style(self.episode)
         return "text" if style == "alarm" and not self.is_victim else style
 
@@ -291,8 +288,7 @@ class RowEpisodes:
         return packages is not None and packages[self._package[position]]
 
     def package_episodes(self, package: int | None) -> tuple[list[Episode], list[Episode]]:
-        """Returns the harmful episodes on the CPUs of a package, the worst first, and those of them
-        that affect the whole package."""
+        """Returns a package's losses, the worst first, and those that affect all of it."""
         if not self._by_row:
             return [], []
         index = self._packages.index(package)

@@ -150,8 +150,7 @@ class PackageLines:
     def _loss_runs(
         self, rows: Sequence[int], unit: str, package_wide: Sequence[Episode], size: int
     ) -> list[Run]:
-        """Returns the loss of the whole package or, if there is none, the number of cores that lose
-        to the most frequent cause."""
+        """Returns the loss of the whole package, or how many cores lose to the commonest cause."""
         if package_wide:
             worst = package_wide[0]
             return [(f"{worst.kind} {depth_text(worst.kind, worst.depth)}".rstrip(), "alarm")]

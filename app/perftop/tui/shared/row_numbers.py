@@ -93,15 +93,13 @@ class ViewSettings:
         return ranges
 
     def set_filter(self, text: str, cpu: int | None) -> None:
-        """Sets the filter to this text, and selects the core of this CPU. Raises FilterError, and
-        changes nothing, if the text is invalid."""
+        """Sets filter and selected CPU; raises FilterError, changing nothing, for invalid text."""
         self.filter = parse_filter(text)
         self.cpu = cpu
         self.mask = self._mask_source = None  # a new mask makes views recheck the selected core
 
     def update_mask(self, session: Session | None, interval: Interval | None) -> None:
-        """Computes the mask if it may have changed. An equal mask stays the same object, because
-        views compare masks by identity."""
+        """Computes the mask if needed. An equal mask stays the same object: views compare those."""
         if session is None or self.filter is None:
             self.mask = self._mask_source = None
             return

@@ -51,8 +51,7 @@ _ENDED_STROKES = (theme.STROKE, "over"), (theme.STROKE, "dim")
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A time axis of adjacent bins of equal length. A bin contains the samples after its start, up
-    to and including its end."""
+    """A time axis of adjacent, equal bins. A bin contains samples after its start up to its end."""
 
     end_ns: int
     """Monotonic time in ns at which the last bin ends. On a moving axis, it is a multiple of the
@@ -249,8 +248,7 @@ def relative_time(time_ns: int, step_ns: int) -> str:
 
 
 def times_line(axis: Axis, ticks: Iterable[Tick]) -> list[Run]:
-    """Returns the line below the axis, with each time centred under its tick. A time that would
-    extend beyond an end of the axis is left out."""
+    """Returns the line below the axis: times centred under their ticks, if they fit the axis."""
     line, cells = "", axis.columns
     for cell, text in ticks:
         start = cell - len(text) // 2
