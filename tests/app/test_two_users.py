@@ -413,7 +413,7 @@ WRITERS = {
     "tui/app.py": "the terminal",
     "instruments/wake.py": "devices and files of the kernel",
     "registers/msr.py": "devices of CPUs, after a check of each directory on the way",
-    "kernel/offline_events.py": "a netlink socket",
+    "kernel/clues.py": "a netlink socket",
     "programming/journal.py": "the journal, relative to the descriptor of its directory",
     "programming/programmer.py": "a journal that is no longer needed",
     "__main__.py": "/dev/null",

@@ -208,7 +208,12 @@ def _l3_groups(base: str, rows: list[Cpu]) -> dict[int, int]:
     grouped_cpus: set[int] = set()
     unlisted_cpus: list[tuple[int, int | None]] = []
     for cpu, package_id in package.items():
-        cache = None if cpu in grouped_cpus else _l3_directory(base, cpu)
+        if cpu in grouped_cpus:
+            continue
+        caches = (f"{base}/cpu{cpu}/cache/index{i}" for i in (3, 2, 1, 0, 4))  # usually index3
+        l3s = (cache for cache in caches if files.read_number(f"{cache}/level") == 3)
+        kinds = {"Data", "Instruction"}
+        cache = next((c for c in l3s if files.read_word(f"{c}/type") not in kinds), None)
         if cache is None:
             continue
         l3_id = files.read_number(f"{cache}/id")
@@ -234,16 +239,6 @@ def _l3_groups(base: str, rows: list[Cpu]) -> dict[int, int]:
         names = [min(members) for _, members in groups]
     pairs = zip(names, groups, strict=True)
     return {cpu: name for name, (_, members) in pairs for cpu in members}
-
-
-def _l3_directory(base: str, cpu: int) -> str | None:
-    for index in (3, 2, 1, 0, 4):  # the L3 is usually index3
-        directory = f"{base}/cpu{cpu}/cache/index{index}"
-        if files.read_number(f"{directory}/level") == 3:
-            kind = files.read_word(f"{directory}/type")
-            if kind not in {"Data", "Instruction"}:
-                return directory
-    return None
 
 
 def _core_types(root: Path, base: str, rows: list[Cpu]) -> dict[int, str]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from perfprobe._native import ffi, lib
-from perfprobe.cpu import identity, topology
+from perfprobe.cpu import files, identity, topology
 from perfprobe.errors import check_result
 from perfprobe.kernel import access
 from perfprobe.kernel.access import Trouble
@@ -119,26 +119,19 @@ def _is_permitted() -> bool:
     )
 
 
-def _forbidden_reason() -> str:
-    if _is_permitted():
-        is_filtered = access.is_seccomp_filtered(ROOT)
-        refused_by = "the container's seccomp filter" if is_filtered else "a security module"
-        return f"bpf is refused, it seems by {refused_by}"
-    try:
-        limit = (
-            f" (kernel.unprivileged_bpf_disabled={UNPRIVILEGED_BPF_DISABLED.read_text().strip()})"
-        )
-    except OSError:
-        limit = ""
-    user = "outside this user namespace" if identity.is_in_user_namespace() else f"or root{limit}"
-    return f"needs CAP_BPF and CAP_PERFMON, {user}"
-
-
 def trouble_text(errno_value: int, call: str) -> str:
     """Returns the message for the user if this call failed with this errno."""
     prefix = f"idle transitions cannot be traced ({call}): "
     if errno_value in {errno.EPERM, errno.EACCES}:
-        return prefix + _forbidden_reason()
+        if _is_permitted():
+            is_filtered = access.is_seccomp_filtered(ROOT)
+            refused_by = "the container's seccomp filter" if is_filtered else "a security module"
+            return f"{prefix}bpf is refused, it seems by {refused_by}"
+        user = "outside this user namespace"
+        if not identity.is_in_user_namespace():
+            level = files.read_word(str(UNPRIVILEGED_BPF_DISABLED))
+            user = "or root" + (f" (kernel.unprivileged_bpf_disabled={level})" if level else "")
+        return f"{prefix}needs CAP_BPF and CAP_PERFMON, {user}"
     if errno_value == errno.ENOSYS:
         return f"{prefix}this kernel has no bpf(2)"
     reasons = {

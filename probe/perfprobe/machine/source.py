@@ -22,8 +22,8 @@ from perfprobe import __version__, wire
 from perfprobe._native import lib
 from perfprobe.cpu import cpu_sets, files, identity, topology
 from perfprobe.errors import Unavailable
-from perfprobe.kernel import access, offline_events
-from perfprobe.kernel.clues import read_settings
+from perfprobe.kernel import access
+from perfprobe.kernel.clues import open_offline_events, read_settings
 from perfprobe.kernel.tasks import TaskScanner
 from perfprobe.machine import cpu_files, idle
 from perfprobe.machine.parts import Part, RowReaders, drop_duplicate_counters, drop_served_keys
@@ -127,7 +127,7 @@ class Machine:
         self._parts = [*parts, *chosen]
         self._attached_cpus: set[int] = set()
         self._seq = 0
-        self._offline_events = offline_events.open_offline_events(root)
+        self._offline_events = open_offline_events(root)
         self._online_fd = polling.open_file(root / files.CPU_DIRECTORY / "online")
         self._online_text = self._read_online()
         self._row_readers = RowReaders(parts, rows, chosen)

@@ -21,7 +21,6 @@ from perfprobe.perf.perf_events import (
     Event,
     Kernel,
     OpenedEvents,
-    Trial,
     group_fits,
     open_events,
     open_group,
@@ -175,22 +174,18 @@ class GroupOpener:
         for row in self._online:
             pmu = self._pmu_of_cpu[row.cpu]
             cpus.setdefault(None if pmu is None else pmu.name, row.cpu)
-        return all(self._groups_fit_on(groups, cpu) for cpu in cpus.values())
-
-    def _groups_fit_on(self, groups: Sequence[Sequence[ChosenEvent]], cpu: int) -> bool:
-        """Returns whether each group is always on the counters of a CPU while all are open. A group
-        that cannot be tried fits."""
-        with ExitStack() as stack:
-            opened = [self.open_events(group, cpu).group for group in groups]
-            for group in filter(None, opened):
-                stack.callback(group.close)
-            trials = [
-                Trial([], 0.0, 0, 0.0)
-                if group is None
-                else run_trial(self._kernel, group, cpu, TRIAL_NS)
-                for group in opened
-            ]
-            return all(t is None or t.counted_share >= MIN_COUNTED_SHARE for t in trials)
+        for cpu in cpus.values():
+            with ExitStack() as stack:
+                opened = [self.open_events(group, cpu).group for group in groups]
+                open_groups = [group for group in opened if group is not None]
+                for group in open_groups:
+                    stack.callback(group.close)
+                trials = [run_trial(self._kernel, group, cpu, TRIAL_NS) for group in open_groups]
+                # A group that cannot be tried fits; one that cannot be opened does not.
+                shares = [1.0 if trial is None else trial.counted_share for trial in trials]
+                if None in opened or min(shares, default=1.0) < MIN_COUNTED_SHARE:
+                    return False
+        return True
 
     # --- opening the groups
 

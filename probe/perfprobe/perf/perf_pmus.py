@@ -72,27 +72,23 @@ def encode_terms(path: str, terms: Mapping[str, int]) -> ConfigWords:
 
 def encode_term(path: str, term: str, value: int) -> ConfigWords:
     """Returns the config words for one term of the PMU at `path`. Raises TermError."""
-    word, bits = (term, list(range(64))) if term in CONFIG_WORDS else _term_bits(path, term)
+    word, bits = term, set(range(64))
+    if term not in CONFIG_WORDS:
+        match = _FORMAT.fullmatch(files.read_word(f"{path}/format/{term}"))
+        if match is None:
+            raise TermError(f"the PMU has no term {term!r}")
+        word, bits = match[1], set()
+        for part in match[2].split(","):
+            first, _, last = part.partition("-")
+            if not first.isdigit() or not (last or first).isdigit() or int(last or first) > 63:
+                raise TermError(f"cannot parse the format of {term!r}")
+            bits |= set(range(int(first), int(last or first) + 1))
+        if not bits:
+            raise TermError(f"the format of {term!r} has no bits")
     if value >> len(bits):
         raise TermError(f"{term}={value:#x} does not fit into its {len(bits)} bits")
-    spread = sum((value >> i & 1) << bit for i, bit in enumerate(bits))
+    spread = sum((value >> i & 1) << bit for i, bit in enumerate(sorted(bits)))
     return ConfigWords(**{word: spread})
-
-
-def _term_bits(path: str, term: str) -> tuple[str, list[int]]:
-    """Returns the config word that a term fills, and its bits, ascending. Raises TermError."""
-    match = _FORMAT.fullmatch(files.read_word(f"{path}/format/{term}"))
-    if match is None:
-        raise TermError(f"the PMU has no term {term!r}")
-    bits: set[int] = set()
-    for part in match[2].split(","):
-        first, _, last = part.partition("-")
-        if not first.isdigit() or not (last or first).isdigit() or int(last or first) > 63:
-            raise TermError(f"cannot parse the format of {term!r}")
-        bits |= set(range(int(first), int(last or first) + 1))
-    if not bits:
-        raise TermError(f"the format of {term!r} has no bits")
-    return match[1], sorted(bits)
 
 
 # --- PMUs -----------------------------------------------------------------------------------------

@@ -142,7 +142,17 @@ class Programmer:
         """Returns the MSRs of a programmed CPU, or None; programs a CPU that came online."""
         if cpu not in self._devices and cpu in self._plans and cpu not in self.refused_cpus:
             try:
-                self._reprogram(cpu)
+                plan, old = self._plans[cpu], self._changes.get(cpu, {})
+                device = self._devices[cpu] = Registers(self._root, cpu, writable=True)
+                before = counter_plan.control_values(device, plan)
+                for register, value in before.items():
+                    if register in old and old[register].written == value:
+                        before[register] = old[register].before
+                if (evidence := counter_plan.counters_in_use(plan, before)) is not None:
+                    raise _in_use(cpu, evidence)
+                self._changes[cpu] = counter_plan.planned_changes(plan, before)
+                self._save()
+                counter_plan.program(device, self._changes[cpu])
             except (MsrError, OSError) as error:
                 self.close_cpu(cpu)
                 reason = error.why if isinstance(error, MsrError) else error_sentence(error)
@@ -151,22 +161,6 @@ class Programmer:
                     f"CPU {cpu} came back, but its counters are not programmed: {reason}{fix}"
                 )
         return self._devices.get(cpu)
-
-    def _reprogram(self, cpu: int) -> None:
-        plan, old = self._plans[cpu], self._changes.get(cpu, {})
-        device = self._devices[cpu] = Registers(self._root, cpu, writable=True)
-        present = counter_plan.control_values(device, plan)
-        before = {
-            register: old[register].before if register in old and old[register].written == value
-            else value
-            for register, value in present.items()
-        }  # fmt: skip
-        evidence = counter_plan.counters_in_use(plan, before)
-        if evidence is not None:
-            raise _in_use(cpu, evidence)
-        self._changes[cpu] = counter_plan.planned_changes(plan, before)
-        self._save()
-        counter_plan.program(device, self._changes[cpu])
 
     def check(self, cpu: int) -> tuple[list[str], str] | None:
         """Compares a CPU's control registers with the plan. Returns the keys of counters that

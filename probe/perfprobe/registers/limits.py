@@ -26,12 +26,12 @@ from perfprobe.native.sampler import MsrField
 from perfprobe.registers import msr
 from perfprobe.registers.msr import MsrError, Registers
 from perfprobe.registers.parts import (
+    UNREADABLE_REASON,
     CpuKind,
     Reading,
     RegisterPart,
     clock_readings,
     cpu_kinds,
-    readable_readings,
     register_content,
     residency_readings,
     tsc_reading,
@@ -388,10 +388,19 @@ class RegisterSurvey:
         table: dict[int, list[Reading]] = {}
         lacking: list[tuple[int, str, Trouble]] = []
         for kind in self.kinds:
+            usable: list[Reading] = []
             with self._open_first_cpu(kind) as device:
-                usable, missing = readable_readings(device, registers(kind, device))
+                for reading in registers(kind, device):
+                    if isinstance(reading, Missing):
+                        missing = reading
+                    elif register_content(device, reading.register) is None:
+                        missing = Missing(reading.counter.key, UNREADABLE_REASON)
+                    else:
+                        usable.append(reading)
+                        continue
+                    trouble = Trouble(missing.why)
+                    lacking += [(cpu, missing.what, trouble) for cpu in kind.cpus]
             table |= dict.fromkeys(kind.cpus, usable)
-            lacking += [(c, m.what, Trouble(m.why)) for m in missing for c in kind.cpus]
         self.missing += join_missing(lacking, len(table))
         return RegisterPart(self.root, scope, table) if any(table.values()) else None
 

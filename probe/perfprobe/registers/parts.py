@@ -179,22 +179,6 @@ def _plain_reading(register: int, key: str, name: str, unit: str) -> Reading:
     return Reading(Counter(key, name, unit, msr.register_name(register)), register)
 
 
-def readable_readings(
-    device: Registers, candidates: Sequence[Reading | Missing]
-) -> tuple[list[Reading], list[Missing]]:
-    """Returns the readings that this CPU allows, and the counters that it does not allow."""
-    usable: list[Reading] = []
-    missing: list[Missing] = []
-    for candidate in candidates:
-        if isinstance(candidate, Missing):
-            missing.append(candidate)
-        elif register_content(device, candidate.register) is None:
-            missing.append(Missing(candidate.counter.key, UNREADABLE_REASON))
-        else:
-            usable.append(candidate)
-    return usable, missing
-
-
 def register_content(device: Registers, register: int) -> int | None:
     """Returns the content of an MSR; None if it cannot be read."""
     try:

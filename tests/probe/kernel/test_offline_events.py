@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perfprobe.kernel.offline_events import KERNEL_PORT, OfflineEvents, open_offline_events
+from perfprobe.kernel.clues import KERNEL_PORT, OfflineEvents, open_offline_events
 
 UDEV = 4711
 """Port of a program that imitates the kernel's events."""

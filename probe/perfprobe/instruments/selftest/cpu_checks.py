@@ -227,17 +227,6 @@ CHECKS_BY_CODE: Mapping[int, Mapping[Check, Measure]] = {
 """By kind of loop, the checks that are made while it runs, and their measures."""
 
 
-def loop_outcomes(
-    checks: Mapping[Check, Measure], log: FrameLog, loads: Mapping[int, ChainRun]
-) -> Iterator[tuple[Check, Outcome]]:
-    position = {row.cpu: i for i, row in enumerate(log.hello.topology)}
-    for cpu, chain in loads.items():
-        window = LoopWindow(log, position[cpu], cpu, chain)
-        for check, measure in checks.items():
-            if check.counter in log.counters and (outcome := measure(window)) is not None:
-                yield check, outcome
-
-
 # --- sleep and work in a known pattern ------------------------------------------------------------
 
 WAKING_IS_WORK = "interrupts, samples and waking up are work too"

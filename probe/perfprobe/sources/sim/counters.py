@@ -452,10 +452,3 @@ class LoadAverages:
             distance = self._demand[stage] - self._means[i]
             self._means[i] += distance * -math.expm1(-elapsed_s / (60 * minutes))
         return np.array([round(100 * mean) for mean in self._means], np.uint64)
-
-
-def interrupt_totals(sums: Ints) -> Words:
-    """Returns the numbers of interrupts and context switches so far, from the integrals of all
-    CPUs: timer interrupts and task switches of busy CPUs, and wake-ups from idle."""
-    busy_ns, entries = int(sums[Row.BUSY].sum()), int(sums[Row.ENTRIES].sum())
-    return np.array([busy_ns // TICK_NS + entries, busy_ns // SLICE_NS + 2 * entries], np.uint64)

@@ -289,7 +289,12 @@ class SimSource:
         if self._machine.guest:
             load = self._load.values_at(time_ns / 1e9, stage)
             stalls = np.array([pressure(time_ns) for pressure in self._pressures_us], np.uint64)
-            values = np.concatenate((values, stalls, load, counters.interrupt_totals(totals)))
+            # Timer interrupts and task switches of busy CPUs, and wake-ups from idle.
+            busy_ns, entries = int(totals[Row.BUSY].sum()), int(totals[Row.ENTRIES].sum())
+            interrupts = busy_ns // counters.TICK_NS + entries
+            switches = busy_ns // counters.SLICE_NS + 2 * entries
+            sums = np.array([interrupts, switches], np.uint64)
+            values = np.concatenate((values, stalls, load, sums))
         valid = np.array([2 ** len(values) - 1], np.uint64)
         return Rows(head, valid.tobytes(), values.tobytes())
 
