@@ -3,7 +3,6 @@ cause."""
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import replace
 from typing import Any
@@ -13,7 +12,6 @@ import synth
 from fakes import Machine, observe
 from sentence_cases import ALL, CASES, PACKAGE, STREAM, S, episode_of, machine
 
-from perftop.base.text import long_duration
 from perftop.detect.low_clock_causes import FLAG_COUNTERS, PCU_COUNTERS
 from perftop.detect.standstill import MARKERS
 from perftop.model.confidence import (
@@ -35,7 +33,6 @@ from perftop.output.sentences import (
     clocks_text,
     command_name,
     cpus_text,
-    depth_text,
     duration_phrase,
     loss_text,
     sentence,
@@ -149,25 +146,6 @@ def test_packages_and_cores_are_named_if_all_their_online_cpus_are_affected() ->
     )
     assert cpus_text(machine(1, cores=64, threads=1), range(0, 64, 2), 12) == "32 CPUs 0,2,4,6,8,…"
     assert cpus_text(synth.topology(4), range(8)) == "package 0"
-
-
-@pytest.mark.parametrize(("ns", "length_text"), [
-    (0, "0.0 s"), (4_149_999_999, "4.1 s"), (59_949_999_999, "59.9 s"),
-    (59_999_999_999, "1 min 00 s"), (60 * S, "1 min 00 s"),
-    (3_599 * S, "59 min 59 s"), (7_500 * S, "2 h 05 min"), (-5, "0.0 s"),
-])  # fmt: skip
-def test_lengths_have_two_digits_and_a_unit(ns: int, length_text: str) -> None:
-    assert long_duration(ns) == length_text
-
-
-@pytest.mark.parametrize(("kind", "value", "words"), [
-    ("turbo-drop", 620e6, "−0.62 GHz"), ("license", 0.0, ""),
-    ("ramp", 2.1e9, "+2.10 GHz"), ("smi", 200.0, "200×"), ("involuntary-halt", 0.0104, "1.0 %"),
-    ("steal", 0.2, "20.0 %"), ("offline", None, ""), ("throttle", math.nan, ""),
-])  # fmt: skip
-def test_a_depth_has_the_unit_of_its_kind(kind: str, value: float | None, words: str) -> None:
-    assert depth_text(kind, value) == words
-    assert bool(loss_text(Episode(kind, [0], S, None, value))) == (words != "" and kind != "ramp")
 
 
 # --- groups

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -71,15 +70,6 @@ async def test_the_command_starts_after_all_online_cpus_were_read(
     async with window_around(["true"]) as (command_window, _job):
         assert not command_window.add_frame(sample(flags))
         assert command_window.on_signal(2) is opens, "signals are for the command from its start on"
-
-
-async def test_the_reader_does_not_pause_while_the_command_waits_for_it() -> None:
-    results: list[float] = []
-    async with window_around(["true"]) as (command_window, _job):
-        command_window.set_pause_function(results.append)
-        command_window.add_frame(sample(GOOD))
-        await command_window.wait_for_end()
-    assert results == []
 
 
 async def test_an_unreadable_cpu_delays_the_command_for_a_limited_time() -> None:
@@ -228,33 +218,6 @@ async def test_the_command_waits_for_all_remaining_machines() -> None:
         assert job.start_ns > 0
         run = await finished_run(second)
         assert run.status == 0
-
-
-async def test_the_command_does_not_start_after_a_stop_or_without_machines() -> None:
-    with Job(["true"]) as job:
-        start = CommandStart(job, 2)
-        first, second = (remote_window(job, start)[0] for _ in range(2))
-        first.give_up()
-        second.give_up()
-        assert start.running is None
-        start = CommandStart(job, 2)
-        first, second = (remote_window(job, start)[0] for _ in range(2))
-        first.admit(remote_sample(0))
-        second.admit(remote_sample(0))
-        first.add_frame(remote_sample(0))
-        second.stop()
-        second.give_up()
-        assert start.running is None
-        assert job.start_ns == 0
-
-
-async def test_a_broken_link_is_waited_for_only_for_a_limited_time_after_the_run() -> None:
-    with Job(["true"]) as job:
-        command_window, link, _ = remote_window(job)
-        command_window.add_frame(remote_sample(0))
-        assert link.retry_until_s == inf
-        await finished_run(command_window)
-        await until_true(lambda: link.retry_until_s < inf, "a limit of the retries")
 
 
 # --- notes of the run

@@ -184,27 +184,6 @@ def test_another_machine_does_not_continue_the_stream(
         read(is_finished)
 
 
-def test_a_finished_measurement_does_not_wait_for_the_link(hosts: fake_ssh.Hosts) -> None:
-    def is_finished(received: list[wire.Message], probe: Probe) -> bool:
-        if len(received) >= 5 and len(hosts.pids("n7")) == 1:
-            hosts.set("n7", "refused")
-            assert probe.link is not None
-            probe.link.limit_retries(0.1)
-            hosts.disconnect("n7")
-        return False
-
-    with pytest.raises(Failed, match="no time left") as caught:
-        read(is_finished)
-    assert caught.value.status == 1
-
-
-def test_a_link_that_never_worked_is_not_retried(hosts: fake_ssh.Hosts) -> None:
-    hosts.set("n7", "refused")
-    with pytest.raises(Failed, match="connection"):
-        read(lambda *_: False)
-    assert len(hosts.pids("n7")) == 1
-
-
 def test_a_probe_without_echoes_gets_a_limited_number_of_requests() -> None:
     remote, now = RemoteFeed(), [0.0]
     state = link.Link("n7", remote, lambda: now[0])
@@ -219,24 +198,6 @@ def test_a_probe_without_echoes_gets_a_limited_number_of_requests() -> None:
     for _ in range(100):
         state.ping()
     assert len(remote.requested_echoes) == link.MAX_UNANSWERED + 2, "the first one is lost"
-
-
-def test_a_probe_that_lost_some_echoes_gets_another_request(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    remote, now_ns = RemoteFeed(), [1]
-    monkeypatch.setattr(link, "raw_ns", lambda: now_ns[0])
-    state = link.Link("n7", remote, lambda: 0.0)
-    state.ping()
-    state.on_echo(wire.Note("echo", 5, data={"number": remote.requested_echoes[0]}))
-    for _ in range(2 * link.MAX_UNANSWERED):
-        state.ping()
-    assert len(remote.requested_echoes) == 1 + link.MAX_UNANSWERED
-    now_ns[0] += link.LOST_ECHO_NS
-    state.ping()
-    state.on_echo(wire.Note("echo", 9, data={"number": remote.requested_echoes[-1]}))
-    assert state.last_echo is not None
-    assert state.last_echo.sent_ns == now_ns[0]
 
 
 def test_bytes_per_second_are_averaged_over_some_seconds() -> None:

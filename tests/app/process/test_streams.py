@@ -99,13 +99,6 @@ def test_the_write_interval_is_sent_to_the_probe(tmp_path: Path) -> None:
     assert sent == [500_000_000, 1_000_000_000]
 
 
-def test_a_probe_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "GRACE_S", 0.2)
-    started = time.monotonic()
-    asyncio.run(read(child("time.sleep(1000)"), stop_after=1))
-    assert time.monotonic() - started < MAX_WAIT_S
-
-
 def test_a_probe_that_gives_no_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "GRACE_S", 0.1)
     monkeypatch.setattr(launch, "MAX_ANSWER_S", 0.1)
@@ -125,17 +118,6 @@ def test_a_probe_that_ignores_signals_has_ended_when_perftop_ends(
     with pytest.raises(SystemExit):
         launch.ask_probe([sys.executable, "-c", stays, str(tmp_path / "pid")])
     assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
-
-
-def test_a_probe_that_measures_once_is_asked_to_end(tmp_path: Path) -> None:
-    code = (
-        "import os, pathlib, signal, sys, time;"
-        "end = lambda *_: (pathlib.Path(sys.argv[1]).touch(), os._exit(0));"
-        "signal.signal(signal.SIGTERM, end); os.kill(os.getppid(), signal.SIGTERM); time.sleep(99)"
-    )
-    with pytest.raises(SystemExit):
-        launch.ask_probe([sys.executable, "-c", code, str(tmp_path / "asked")])
-    assert (tmp_path / "asked").exists()
 
 
 @pytest.mark.parametrize(("code", "grace_s", "status"), [
@@ -308,13 +290,6 @@ async def test_a_probe_killed_while_perftop_ends_is_reported(
             await asyncio.wait([task])
 
 
-def test_a_probe_has_a_process_group_of_its_own() -> None:
-    code = f"sys.exit(7 if os.getpgid(0) != {os.getpgid(0)} else 8)"
-    with pytest.raises(Failed) as caught:
-        asyncio.run(read(child(code)))
-    assert caught.value.status == 7
-
-
 def test_a_missing_program_is_reported() -> None:
     with pytest.raises(Failed, match="cannot run the probe: no-such-program: No such file"):
         asyncio.run(read(["no-such-program"]))
@@ -383,17 +358,6 @@ def refuses() -> AbstractAsyncContextManager[Stream]:
     raise Failed("connection refused")
 
 
-class Broken:
-    async def __aiter__(self) -> AsyncIterator[list[wire.Message]]:
-        yield [Machine().hello]
-        raise Failed("cut")
-
-
-@asynccontextmanager
-async def breaks() -> AsyncIterator[Stream]:
-    yield Broken()
-
-
 @asynccontextmanager
 async def reading(machines: Sequence[FollowedMachine]) -> AsyncIterator[None]:
     task = asyncio.create_task(read_machines(machines))
@@ -429,17 +393,6 @@ async def test_hanging_or_refusing_machines_delay_no_other() -> None:
     assert "no answer" in bad[0][1].fails[0][0]
     assert bad[20][1].fails[0] == ("connection refused", 0.01)
     assert feed.closed
-
-
-@pytest.mark.usefixtures("_short_waits")
-async def test_a_broken_stream_is_reopened_after_growing_delays() -> None:
-    openers = iter([breaks, refuses, refuses, breaks, refuses])
-    machine, listener = linked_member(lambda: next(openers, hangs)())  # noqa: PLW0108 - another each time
-    async with reading([machine]):
-        await until_true(lambda: len(listener.fails) >= 5, "five failures")
-    texts = [why for why, _ in listener.fails[:4]]
-    assert texts == ["cut", "connection refused", "connection refused", "cut"]
-    assert [wait for _, wait in listener.fails[:4]] == [0.01, 0.02, 0.02, 0.01]
 
 
 @pytest.mark.usefixtures("_short_waits")

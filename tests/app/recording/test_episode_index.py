@@ -18,7 +18,6 @@ from recording_files import index_in_process
 
 from perfprobe import wire
 from perftop.base.errors import Failed
-from perftop.model import confidence
 from perftop.model.kinds import Episode
 from perftop.output.stat_lines import episode_line
 from perftop.recording import player
@@ -210,25 +209,6 @@ def test_a_failed_indexing_is_reported(
 # --- notes
 
 
-def test_evidence_keeps_its_types() -> None:
-    results = {
-        "limit_reasons": confidence.PolledBits((confidence.RegisterBit(10, None, 3.0),), 4.0),
-        "simd": confidence.SimdLevel(2, 0.5),
-        "cap": confidence.ClockCap("hwp", 2.5e9),
-        "power_w": confidence.ValueWithMax(3.0, 4.0),
-        "who": [confidence.TaskOnCpu(12, "stream", 3), confidence.CrowdedCpu(4, 5)],
-        "host": confidence.Hypervisor(None),
-        "l3_groups": [confidence.GroupTraffic("batch", 45_100_000_000)],
-        "some_share": 0.25,
-        "since": "then",
-        "sure": True,
-    }
-    before = Episode("neighbour", [1, 2], 5, 9, 0.5, "memory", results, "inferred")
-    (sent,) = decoded_messages(wire.encode(to_note(before)))
-    assert isinstance(sent, wire.Note)
-    assert from_note(sent) == before
-
-
 @pytest.mark.parametrize("invalid_note", [
     {"cpus": 3}, {"cpus": ["a"]}, {"end_ns": "late"}, {"depth": "deep"}, {"kind": 3},
     {"confidence": "none"}, {"evidence": []}, {"evidence": {"a": ["Unheard", 1]}},
@@ -253,7 +233,3 @@ def test_foreign_bytes_raise_only_wire_errors(data: bytes) -> None:
 
 def decoder() -> wire.Decoder:
     return wire.Decoder(hello(messages("sim:steady,cpus=2", 0.2)), checked=True)
-
-
-def decoded_messages(data: bytes) -> list[wire.Message]:
-    return list(decoder().feed(data))

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import random
 import re
 import subprocess
 import sys
 import zlib
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import exports
 import msgpack
-import numpy as np
 import pytest
 import synth
 from hypothesis import given
@@ -28,7 +25,6 @@ from waiting import MAX_WAIT_S
 
 from perfprobe import wire
 from perftop.session.packing import BLOCK_MESSAGES, Layouts, Packer, Reader
-from perftop.session.session import Session
 from perftop.verbs.recordings import FORMATS
 
 FOUR_THREADS = synth.hello(
@@ -58,21 +54,6 @@ def test_an_impossible_time_is_damage(time_ns: int, inside: bool) -> None:
         data = packed(body) if inside else wire.encode(message)
         with pytest.raises(wire.WireError, match=f"a time of {time_ns} ns"):
             list(Reader().feed(wire.encode(FOUR_THREADS) + data))
-
-
-def test_an_unread_core_is_not_used_for_calibration() -> None:
-    """The first of four threads has no span in one sample: this is neither evidence nor a
-    warning."""
-    session = Session(FOUR_THREADS)
-    for seq in range(6):
-        report = frame(seq)
-        if seq == 3:
-            rows = report.blocks["cpu"]
-            head = np.frombuffer(rows.head, "<u8").reshape(-1, wire.HEAD).copy()
-            head[0, 4] |= np.uint64(wire.ROW_REBASED)
-            report.blocks["cpu"] = dataclasses.replace(rows, head=head.tobytes())
-        session.apply(report)
-    assert session.take_interval().split.method == ["any-thread"]
 
 
 @pytest.mark.parametrize("row", [{"package": "x"}, {"core": 1 << 63}, {"siblings": [None]}, []])
@@ -257,21 +238,6 @@ def test_a_cut_stream_keeps_all_complete_messages(cut: int, piece: int) -> None:
 
 
 CUT = record_pieces(HELLO, FOUND[:BLOCK_MESSAGES])
-WHOLE = read(CUT.data)
-
-
-@given(st.integers(), st.binary(min_size=1, max_size=40))
-def test_damage_is_the_only_error(seed: int, junk: bytes) -> None:
-    """Overwritten bytes: all messages before them are read, and the only exception is the
-    documented one."""
-    offset = random.Random(seed).randrange(CUT.ends[1], len(CUT.data))
-    data = CUT.data[:offset] + junk + CUT.data[offset + len(junk) :]
-    before = sum(end <= offset for end in CUT.ends) - 1
-    results: list[wire.Message] = []
-    with suppress(wire.WireError):
-        results.extend(Reader().feed(data))
-    assert len(results) >= before
-    assert results == WHOLE[: len(results)]
 
 
 def test_a_claimed_size_allocates_no_memory() -> None:

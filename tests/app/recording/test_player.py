@@ -31,6 +31,21 @@ def simulated_messages(scenario: str, seconds: int) -> tuple[wire.Hello, Sequenc
     return sim_streams.messages(f"sim:{scenario},cpus=4,seed=3", 10 * seconds)
 
 
+def test_a_cpu_that_went_offline_long_before_is_offline(tmp_path: Path) -> None:
+    """The CPU's note is earlier than all messages that are read."""
+    machine = Machine(cores=2)
+    messages: list[TimedMessage] = [machine.frame(seq) for seq in range(300)]
+    machine.offline_cpus.add(3)
+    gone = wire.Note("hotplug", 300 * SAMPLE_NS - 1, data={"cpu": 3, "online": False})
+    messages += [gone, *(machine.frame(seq) for seq in range(300, 500))]
+    path = write_recording(tmp_path / "file", machine.hello, messages)
+    with Recording(path) as recording:
+        playback = Playback(recording, 450 * SAMPLE_NS)
+        playback.sample()
+    assert [row.online for row in playback.session.topology] == [True, True, True, False]
+    assert playback.session.online.tolist() == [True, True, True, False]
+
+
 @pytest.mark.parametrize("room", [100_000, 10_000_000])
 def test_joined_histories_keep_common_samples_once_and_their_size_limit(room: int) -> None:
     machine = Machine(cores=2)

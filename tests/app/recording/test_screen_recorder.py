@@ -13,7 +13,6 @@ from fakes import Machine
 from played_apps import Run, running_app
 from recording_files import read_messages
 from sessions import one_by_one
-from synth import SAMPLE_NS
 from textual.pilot import Pilot
 from waiting import until_true, wait_for
 
@@ -97,27 +96,6 @@ def test_history_and_new_samples_are_recorded_once_each(working_directory: Path)
 def wait_for_only_file(directory: Path) -> Path:
     wait_for(lambda: list(directory.iterdir()), "there is a file")
     return only_file(directory)
-
-
-def test_a_recording_contains_cpus_that_went_offline_before_its_history(
-    working_directory: Path,
-) -> None:
-    """The note has been dropped from history, but its state is recorded."""
-    played = RecordedSession(budget=200_000)
-    played.frames(0, 2)
-    played.machine.offline_cpus.add(1)
-    played.apply(wire.Note("hotplug", 2 * SAMPLE_NS - 1, data={"cpu": 1, "online": False}))
-    played.frames(2, 900)
-    assert played.session.history is not None
-    assert (played.session.history.first_ns or 0) > 100 * SAMPLE_NS  # precondition of the test
-    played.recorder.toggle()
-    assert played.recorder.end().startswith("recorded ")
-    content = read_messages(only_file(working_directory))
-    assert comparable_messages(content)[0] == ("hotplug", 2 * SAMPLE_NS - 1)
-    assert len(content) < 900
-    session = Session(played.machine.hello)
-    session.apply(content[0])
-    assert not session.topology[1].online
 
 
 def failing_disk(code: int, after: int) -> Callable[[int, bytes, int | None], None]:

@@ -111,14 +111,3 @@ def test_a_file_name_may_contain_a_colon(
     Path("n1:quota").write_bytes(path.read_bytes())
     assert cli.main(["summary", "n1:quota"]) == 0
     assert "quota" in capsys.readouterr().out
-
-
-def test_diff_agrees_with_why_about_a_recorded_job(capsys: pytest.CaptureFixture[str]) -> None:
-    """The job's wait is not visible in samples of CPUs, which meanwhile run other tasks."""
-    lost = why("bad-run", capsys)["lost_ratio"]
-    assert cli.main(["diff", "--json", "demo:good-run", "demo:bad-run"]) == 0
-    (phase,) = json.loads(capsys.readouterr().out)["phases"]
-    rows = phase["numbers"]
-    assert rows["lost_ratio"]["b"] == pytest.approx(lost, abs=0.01)
-    assert rows["waited_s"]["a"] < 1
-    assert rows["waited_s"]["b"] > 5

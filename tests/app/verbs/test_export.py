@@ -162,15 +162,6 @@ def test_a_full_temporary_directory_is_reported(
         export(path, "openmetrics")
 
 
-def test_the_format_depends_on_the_file_name(path: Path) -> None:
-    csv = b"time_unix_s"
-    starts = {"a.csv": csv, "a.jsonl": b'{"type":"hello"', "a.om": b"# HELP", "a": csv}
-    for name, start in starts.items():
-        out = path.with_name(name)
-        assert cli.main(["export", str(path), "-o", str(out)]) == 0
-        assert out.read_bytes().startswith(start)
-
-
 def test_pipes_can_be_input_and_output(path: Path) -> None:
     """Input is a stream as written by the probe; one reader of the output stops early."""
     argv = command.argv("export", "-", "--format", "jsonl")

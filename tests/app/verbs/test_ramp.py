@@ -214,18 +214,6 @@ def line_of(
     return ramp_chart.clock_graph(np.array(values), limit, 0.0, 1.0, lines, ascii_=ascii_)
 
 
-@given(
-    st.lists(st.floats(-0.5, 1.5) | st.just(NAN), min_size=1, max_size=40), st.integers(1, 12),
-    st.booleans(),
-)  # fmt: skip
-def test_a_graph_has_a_cell_for_each_value_and_line(
-    values: list[float], lines: int, ascii_: bool
-) -> None:
-    graph = text(line_of(values, lines, limit=0.9, ascii_=ascii_))
-    assert [len(line) for line in graph] == [len(values)] * lines
-    assert not ascii_ or all(line.isascii() for line in graph)
-
-
 @pytest.mark.parametrize(("values", "lines"), [
     ([1.0, 1.0], ["⠉⠉", "  "]),
     ([0.0, 0.0], ["  ", "⣀⣀"]),

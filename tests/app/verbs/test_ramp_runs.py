@@ -48,25 +48,6 @@ def test_results_are_stable_under_noise(seed: int) -> None:
     assert [gap.length_s for gap in result.gaps] == pytest.approx([8.5e-6, 20e-6], abs=4.2e-6)
 
 
-def test_the_cost_of_time_stamps_is_subtracted() -> None:
-    result = evaluated(run(AT_3_GHZ, stamp=400))
-    assert result.levels[0].hz == pytest.approx(3e9, rel=2e-3)
-    assert result.lost == pytest.approx(0, abs=1e-3)
-    gaps = evaluated(run(AT_3_GHZ, HALTS, stamp=400)).gaps
-    assert [gap.length_s for gap in gaps] == pytest.approx([it[1] for it in HALTS], abs=0.1e-6)
-
-
-def test_time_for_counting_switches_is_not_the_chains() -> None:
-    whole = run(AT_3_GHZ)
-    chunks = {key: np.array(values) for key, values in whole["chunks"].items() if values}
-    chunks["aside"] = (chunks["end"] - chunks["begin"]) // 10
-    before = np.cumsum(chunks["aside"]) - chunks["aside"]
-    for key, late in (("begin", before), ("longest_at", before), ("end", before + chunks["aside"])):
-        chunks[key] = chunks[key] + late
-    whole["chunks"] |= {key: values.tolist() for key, values in chunks.items()}
-    assert evaluated(whole).levels[0].hz == pytest.approx(3e9, rel=1e-3)
-
-
 @pytest.mark.parametrize(("clock", "steady_s", "bursts_s"), [
     # late drops, and a low clock for a while after a short ramp, do not prolong it
     ([(4e-3, 2e9), (0.1, 3e9), (0.13, 2.5e9), (0.18, 3e9), (0.2, 2.5e9), (1.0, 3e9)], 4e-3,
@@ -104,17 +85,6 @@ def test_disturbances_of_a_run_are_quantified(
 # --- with a counter of cycles
 
 
-@pytest.mark.parametrize("stamp", [0, 200])
-def test_a_correct_counter_agrees_with_the_chain(stamp: int) -> None:
-    result = evaluated(run(STEPS, HALTS, counter=1.0, stamp=stamp))
-    by_chain = evaluated(run(STEPS, HALTS, stamp=stamp))
-    assert result.levels[0].hz == pytest.approx(3e9, rel=1e-4)
-    assert result.levels[0].chain_hz == by_chain.levels[0].hz == by_chain.levels[0].chain_hz
-    assert result.steady_s == pytest.approx(by_chain.steady_s, rel=0.05)
-    assert result.first_hz == pytest.approx(1.2e9, rel=1e-3)
-    assert result.disturbed == {}
-
-
 @pytest.mark.parametrize("cycles_per_step", [3.12, 2.9, 5.0])
 def test_the_counter_is_used_and_checked_by_the_chain(cycles_per_step: float) -> None:
     """If a step takes other than the assumed cycles, the chain's clock has the same relative error,
@@ -143,20 +113,6 @@ def test_halts_have_no_cycles_but_interrupts_do() -> None:
 
 
 # --- several runs
-
-
-def two_step_run(until_s: float, hz: float = 3e9, **more: Any) -> dict[str, Any]:
-    return run([(until_s, 2e9), (1.0, hz)], **more)
-
-
-@pytest.mark.parametrize("runs", [
-    [two_step_run(1e-3, hz) for hz in (2.98e9, 3e9, 3.03e9)],
-    [two_step_run(1e-3), two_step_run(1e-3), run([(1e-3, 2e9), (0.43, 3e9), (1.0, 3.03e9)])],
-], ids=["between runs", "within one run"])  # fmt: skip
-def test_the_error_covers_differences_between_and_within_runs(runs: list[dict[str, Any]]) -> None:
-    ramp = ramp_runs.ramp_of_runs(answer(*runs))
-    assert ramp.steady_hz == pytest.approx(3e9, rel=1e-3)
-    assert ramp.error_hz == pytest.approx(3e7, rel=0.05)
 
 
 @pytest.mark.parametrize("runs", [5, 10])

@@ -152,15 +152,6 @@ async def test_a_slow_reader_loses_frames_and_delays_no_other() -> None:
         assert frames[-1].lost == 100 - len(frames) > 0
 
 
-async def test_a_leaving_reader_is_removed_and_the_last_one_is_noticed() -> None:
-    async with open_readers() as readers:
-        readers.send(HELLO)
-        with connected_reader(readers):
-            assert readers.has_readers.is_set()
-        readers.send(frame(0))
-        assert (len(readers), readers.has_none.is_set()) == (0, True)
-
-
 async def test_the_number_of_readers_is_limited() -> None:
     async with open_readers() as readers:
         with contextlib.ExitStack() as stack:

@@ -2,53 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import synth
 from command import argv, run_in_process
 from nightly import cases_by_day
 from sim_streams import messages
 from waiting import MAX_WAIT_S
 
-from perfprobe import wire
 from perftop import cli
 from perftop.output.compare import repeated
 from perftop.verbs import options
 from perftop.verbs.measuring import Stat
-
-MS = 1_000_000
-
-
-def test_slightly_early_samples_end_their_interval() -> None:
-    """Two intervals of 200 ms with samples of 100 ms, every second one of which is 1 us early."""
-    hello = synth.hello([synth.REF])
-    times = [50 * MS, 150 * MS, 250 * MS - 1000, 350 * MS, 450 * MS - 1000]
-
-    async def stream() -> AsyncIterator[list[wire.Message]]:
-        yield [hello]
-        for seq, time_ns in enumerate(times):
-            blocks = synth.frame(hello, seq, {"ref": [seq, seq]}).blocks
-            yield [wire.Frame(seq, time_ns, blocks)]
-        raise AssertionError("the stream was read after its end")
-
-    out = io.StringIO()
-    words = ["stat", "-i", "200ms", "--sample", "100ms", "--duration", "400ms", "--json"]
-    printer = Stat(cli._parse_arguments(words))
-    printer.out = out
-    asyncio.run(printer.consume(stream()))
-    printer.on_end()
-    lines = [json.loads(line) for line in out.getvalue().splitlines()]
-    spans = [line["elapsed_s"] for line in lines if line["type"] == "interval"]
-    assert [round(span, 3) for span in spans] == [0.2, 0.2]
 
 
 @pytest.mark.parametrize(("json_", "lines", "expected_kinds"), [

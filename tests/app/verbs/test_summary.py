@@ -72,16 +72,6 @@ def test_phases_begin_at_marks(recording: Path, capsys: pytest.CaptureFixture[st
     assert joules < result["whole"]["energy_j"], "time before the first mark is left out"
 
 
-def test_a_recording_may_come_from_a_pipe(
-    recording: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = printed_summary(capsys, recording)
-    with recording.open("rb") as piped:
-        argv = [sys.executable, "-m", "perftop", "summary", "-"]
-        result = subprocess.run(argv, check=False, stdin=piped, capture_output=True, text=True)
-    assert (result.returncode, result.stdout.splitlines()) == (0, lines)
-
-
 def test_percentiles_do_not_import_masked_arrays(recording: Path) -> None:
     """The import takes as long as 150 samples of 96 CPUs take to read."""
     path = str(recording)

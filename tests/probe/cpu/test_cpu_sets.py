@@ -105,6 +105,10 @@ def test_cpus_are_selected_by_core_type() -> None:
     assert cpu_sets.select("type:e,0", HYBRID) == [0, 4, 5, 6, 7, 8, 9, 10, 11]
 
 
+def test_ranges_span_holes_and_offline_cpus_may_be_selected() -> None:
+    assert cpu_sets.select("2-9", SPARSE) == [2, 3, 8, 9]
+
+
 @pytest.mark.parametrize(("text", "rows", "why"), [
     ("pkg3", XEON, "there is no package 3 here; there are 0-1"),
     ("pkg3", HYBRID, "there is no package 3 here; there is only 0"),

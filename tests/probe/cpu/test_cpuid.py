@@ -39,6 +39,12 @@ def intel(**leaves: LeafRegisters) -> FakeCpuid:
     return FakeCpuid({0: INTEL, **{int(name[1:], 16): regs for name, regs in leaves.items()}})
 
 
+def test_vendor_comes_from_leaf_0() -> None:
+    assert cpuid.vendor(intel()) == "GenuineIntel"
+    assert cpuid.vendor(FakeCpuid(GENOA_GUEST)) == "AuthenticAMD"
+    assert cpuid.vendor(FakeCpuid({0: (1, 0xFFFFFFFF, 0, 7)})) is None
+
+
 # --- counters ------------------------------------------------------------------------------------
 
 
@@ -83,6 +89,15 @@ def test_garbled_perfmon_is_none(registers: LeafRegisters) -> None:
 ])  # fmt: skip
 def test_any_thread_is_usable_if_cpuid_allows_it(eax: int, edx: int, usable: bool) -> None:
     assert cpuid.has_working_any_thread(intel(x0A=(eax, 0, 0, edx))) is usable
+
+
+def test_amd_counters_come_from_a_leaf_that_some_cpus_lack() -> None:
+    highest = (0x80000028, 0, 0, 0)
+    genoa = FakeCpuid({0: INTEL, 0x80000000: highest, 0x80000022: (0xFFFFFFFF, 0xFFFFFFF6, 0, 0)})
+    assert cpuid.amd_counter_count(genoa) == 6
+    milan = FakeCpuid({0: INTEL, 0x80000000: highest, 0x80000022: (0x0, 0x6, 0, 0)})
+    assert cpuid.amd_counter_count(milan) is None
+    assert cpuid.amd_counter_count(FakeCpuid(GENOA_GUEST)) is None
 
 
 # --- clocks, bits --------------------------------------------------------------------------------

@@ -138,6 +138,18 @@ def test_every_stepping_of_55_is_known(steppings: Iterable[int | None], name: st
         assert result.license_events["license_2"].config == 0x2028
 
 
+@pytest.mark.parametrize(
+    ("announced", "bits"), [(0x90, [0, 2, 4, 6, 8, 10, 12, 14]), (0x10, [0, 2, 4, 6, 8, 10])]
+)
+def test_thermal_bits_are_those_listed_by_cpuid(announced: int, bits: list[int]) -> None:
+    seen = (0x50654, 0, 0, 1 << 22)
+    thermal = find_uarch(INTEL, 6, 0x55, 4, machine(V4, x01=seen, x06=(announced, 0, 0, 0))).thermal
+    assert thermal is not None
+    assert [thermal.core_msr, thermal.package_msr, thermal.tjmax_msr] == [0x19C, 0x1B1, 0x1A2]
+    assert [bit for bit, *_ in thermal.status_bits] == bits
+    assert find_uarch(INTEL, 6, 0x55, 4, machine(V4, x01=(0x50654, 0, 0, 0))).thermal is None
+
+
 @pytest.mark.parametrize(("models", "name"), [
     ((0x37, 0x4A, 0x4D, 0x5A), "Silvermont"), ((0x4C, 0x75), "Airmont"), ((0x8A,), "Lakefield"),
     ((0x9D,), "Ice Lake NNP-I"),
@@ -181,6 +193,12 @@ def test_zen_models_have_two_threads_and_six_counters(
         assert (bank.enable_msr is not None) is (leaf22 == COUNTS)
         assert result.rapl is not None
         assert result.rapl.energy_msr == 0xC001029B
+
+
+def test_zen_4_reference_has_a_code_of_nine_bits() -> None:
+    ref = find_uarch(AMD, 0x19, 0x11, 1, epyc(COUNTS)).events["ref"]
+    assert (ref.code, ref.unit_mask) == (0x120, 0x01)
+    assert ref.config == 0x1_0000_0120  # 20 in [7:0], umask 01 in [15:8], 1 in [35:32]
 
 
 def test_zen_without_a_cpuid_driver_follows_its_family() -> None:

@@ -8,6 +8,7 @@ from cpu_models import INTEL, V3, V3_NARROW, V4, V5, factors, machine
 
 from perfprobe.cpu.cpuid import Leaves, read_no_leaf
 from perfprobe.cpu.model import (
+    base_rate_candidates,
     find_uarch,
     multiplier_candidates,
     tsc_rate_candidates,
@@ -119,3 +120,19 @@ def test_tsc_rate_follows_crystal_or_base_ratio(
     )
     assert [rate.hz for rate in rates] == pytest.approx([m * 1e6 for m in tsc_mhz])
     assert all(rate.error is not None for rate in rates)
+
+
+def test_the_crystal_is_ambiguous_without_a_base_frequency() -> None:
+    leaves = machine(V4, (276, 2, 0))
+    rates = tsc_rate_candidates(find_uarch(INTEL, 6, 0x55, 4, leaves), leaves, None)
+    assert [(rate.hz, rate.error) for rate in rates] == [(3450e6, None), (3312e6, None)]
+    assert rates[1].origin == "CPUID.15H 276/2 x 24 MHz, the crystal by model"
+
+
+def test_base_clock_has_two_origins() -> None:
+    leaves = machine(V4, (168, 2, 0), 2100)
+    result = base_rate_candidates(find_uarch(INTEL, 6, 0x55, 4, leaves), leaves, 21 << 8)
+    assert [(rate.hz, rate.origin) for rate in result] == [
+        (2100e6, "MSR CEH: 21 x 100 MHz"),
+        (2100e6, "CPUID.16H: 2100 MHz"),
+    ]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 from cpu_models import (
     AMD,
+    ANY,
     INTEL,
     V3_BONNELL,
     V4,
@@ -107,6 +108,14 @@ def test_an_unknown_model_has_what_cpuid_reports() -> None:
     new = find_uarch(INTEL, 6, 0xF1, 1, machine(V5))
     assert new.smt_methods == ("traced", "bounds")
     assert "any_thread" not in new.events
+
+
+def test_an_unknown_model_may_lack_the_reference_event() -> None:
+    result = find_uarch(INTEL, 6, 0xF0, 1, machine(None, x0A=(0x07300403, 0x4, 0, 0x603)))
+    assert result.events.keys() == {"ref", "cycles", "instructions"}
+    assert result.smt_methods == ("traced", "bounds")
+    known = find_uarch(INTEL, 6, 0x1A, 5, machine(None, x0A=(0x07300403, 0x4, 0, 0x603)))
+    assert known.smt_methods == ANY  # Nehalem's own event has the same code
 
 
 # --- counters missing from leaf 0AH ---------------------------------------------------------------

@@ -122,6 +122,13 @@ def test_without_siblings_and_ids_a_cpu_is_its_own_core(tmp_path: Path) -> None:
     assert topology.packages(rows) == [[0, 1, 2]]
 
 
+def test_a_core_never_spans_packages() -> None:
+    rows = [Cpu(0, True, siblings=[0, 1, 2])]
+    rows += [Cpu(n, True, package=n, core=0, siblings=[0, n]) for n in (1, 2)]
+    assert topology.cores(rows) == [[0, 1], [2]]
+    assert topology.packages(rows) == [[0, 1], [2]]
+
+
 def test_directories_fifos_and_long_files_are_harmless(tmp_path: Path) -> None:
     trees.one_off(tmp_path)
     at = tmp_path / trees.CPU

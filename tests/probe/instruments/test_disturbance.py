@@ -57,16 +57,6 @@ ERR:          0
 """
 
 
-def test_interrupts_of_one_cpu_are_counted_by_source() -> None:
-    assert disturbance.parse_interrupts(BEFORE, 2) == {
-        "ACPI:Ged": 0, "nvme0q1": 2241, "Local timer interrupts": 108127,
-    }  # fmt: skip
-    assert disturbance.parse_interrupts(BEFORE, 1) == {}
-    assert disturbance.parse_interrupts("", 0) == {}
-    one_cpu = "           CPU0\nXYZ:          5 name\nMIS:          0\n"
-    assert disturbance.parse_interrupts(one_cpu, 0) == {"name": 5}
-
-
 def test_disturbances_are_named(tmp_path: Path) -> None:
     put(tmp_path, "sys/devices/system/cpu/cpu2/cpufreq/scaling_governor", "powersave\n")
     put(tmp_path, "sys/devices/system/cpu/intel_pstate/no_turbo", "0\n")
@@ -90,6 +80,13 @@ def test_disturbances_are_named(tmp_path: Path) -> None:
         "steal": "10 % of CPU 2",
         "hypervisor": "a VM",
     }
+
+
+def test_a_new_interrupt_source_counts_from_zero() -> None:
+    before = disturbance.CpuCounts(0, {"old": 7}, {})
+    after = disturbance.CpuCounts(0, {"old": 9, "new": 1}, {})
+    (row,) = disturbance.disturbances_during(0, [], before, after, Path("/nothing"))
+    assert row["found"] == "3 on CPU 0: 2 old, 1 new"
 
 
 @pytest.mark.parametrize(("busy", "reported"), [(1, []), (3, ["3 % busy"])])

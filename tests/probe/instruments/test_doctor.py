@@ -194,6 +194,20 @@ def item(root: Path, subject: str) -> State:
     return disturbance.condition_states(root)[subject]
 
 
+@pytest.mark.parametrize(("flags", "state", "text"), [
+    ("constant_tsc nonstop_tsc", "usable", "clocksource tsc; TSC invariant"),
+    ("constant_tsc", "limited", "clocksource tsc; TSC not known to be invariant"),
+    ("", "limited", "clocksource unknown; TSC not known to be invariant"),
+])  # fmt: skip
+def test_the_clock_is_usable_if_its_tsc_is_invariant(
+    tmp_path: Path, flags: str, state: str, text: str
+) -> None:
+    trees.put(tmp_path, "proc/cpuinfo", f"flags : {flags}\n")
+    trees.put(tmp_path, CLOCK_SOURCE, "tsc\n" if flags else "")
+    clock = check(tmp_path, "clock")
+    assert (clock.state, clock.why) == (state, text)
+
+
 CLOCK_SOURCE = "sys/devices/system/clocksource/clocksource0/current_clocksource"
 CASES = [
     ("governor", {f"{CPUS}/cpu0/cpufreq/scaling_governor": "performance\n"}, "ready"),

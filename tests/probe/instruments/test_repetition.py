@@ -94,6 +94,13 @@ def test_a_settled_mean_is_stable(
         assert result.error >= epsilon * result.mean * 0.999999
 
 
+def test_a_constant_settles_quickly() -> None:
+    machine = SimulatedMeasurement(1e-6, lambda _: 42.0)
+    result = machine.run(0.01, RepeatLimits(max_s=10, max_samples=10**9))
+    assert [size for size, _ in machine.rounds] == [64, 256, 1024, 4096]
+    assert result == RepeatedMean(42.0, 0.42, 64 + 256 + 1024 + 4096, is_stable=True)
+
+
 def test_one_round_has_no_error() -> None:
     result = SimulatedMeasurement(1.0, lambda _: 7.0).run(
         0.01, RepeatLimits(max_s=1, max_samples=10**9)
@@ -112,6 +119,22 @@ def test_the_interval_contains_the_truth_with_its_confidence() -> None:
             assert result is not None
             inside += abs(weighted_mean(rounds) - 50.0) <= result
         assert 900 <= inside <= 990, (sizes[:4], inside)
+
+
+@pytest.mark.parametrize("freedom", [*range(1, 21), 1000])
+def test_few_rounds_use_students_t(freedom: int) -> None:
+    """The reference is the sum of Student's density within the error."""
+    rounds = [(1, 50.0 + i % 2) for i in range(freedom + 1)]
+    mean, n = weighted_mean(rounds), freedom + 1
+    sigma = math.sqrt(sum((one - mean) ** 2 for _, one in rounds) / freedom / n)
+    result = standard_error(rounds)
+    assert result is not None
+    scale = math.exp(math.lgamma(n / 2) - math.lgamma(freedom / 2)) / math.sqrt(freedom * math.pi)
+    width = result / sigma / 5000
+    within = 2 * width * scale * sum(
+        (1 + ((i + 0.5) * width) ** 2 / freedom) ** (-n / 2) for i in range(5000)
+    )  # fmt: skip
+    assert within == pytest.approx(0.95, abs=2e-3)
 
 
 def test_differing_parts_widen_the_error() -> None:

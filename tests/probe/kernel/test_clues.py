@@ -44,18 +44,6 @@ def test_settings_are_read_by_name(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("disabled", "deepest"), [("0", "C6, 170 µs"), ("1", "C1, 2 µs")])
-def test_the_deepest_idle_state_is_the_slowest_that_is_enabled(
-    tmp_path: Path, disabled: str, deepest: str
-) -> None:
-    for n, state in enumerate([("POLL", "0", "0"), ("C1", "2", "0"), ("C6", "170", disabled)]):
-        at = tmp_path / CPUS / f"cpu0/cpuidle/state{n}"
-        at.mkdir(parents=True)
-        for name, text in zip(("name", "latency", "disable"), state, strict=True):
-            (at / name).write_text(f"{text}\n")
-    assert read_settings(tmp_path) == {"deepest_idle_state": deepest}
-
-
 def test_default_settings_are_left_out(tmp_path: Path) -> None:
     assert read_settings(write_tree(tmp_path, mds="Not affected")) == {"vulnerable_to": "nothing"}
 

@@ -67,12 +67,3 @@ def test_two_reads_at_one_time_have_no_shares() -> None:
     assert later.rates_since(task_files.SchedSums(5, 0, 0, 0)) == task_files.TaskRates()
     known = later.rates_since(task_files.SchedSums(4, 300, None, 6))
     assert known == task_files.TaskRates(0, None, 1e9)
-
-
-@pytest.mark.parametrize(
-    ("text", "group"),
-    [("0::/a.slice/b.scope\n", "/a.slice/b.scope"), ("4:cpu:/job_7\n1:memory:/\n0::/\n", "/job_7"),
-     ("4:cpu:/old\n0::/new.service\n", "/new.service"), ("2:cpu:/\n0::/\n", ""), ("", "")],
-)  # fmt: skip
-def test_the_group_comes_from_the_last_hierarchy_that_has_one(text: str, group: str) -> None:
-    assert task_files.control_group_of(text) == group

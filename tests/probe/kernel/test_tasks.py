@@ -14,7 +14,6 @@ import trees
 
 from perfprobe.kernel import tasks
 from perfprobe.kernel.task_files import TICK_NS, NewTaskCheck
-from perfprobe.kernel.tasks import PAUSE_FACTOR, SCAN_PERIOD_NS
 
 S = 1_000_000_000
 CPUS = range(64)
@@ -57,21 +56,6 @@ class Machine:
         self.now_ns += S
         self.tasks.scan_slice()
         return self.tasks.take_records()
-
-
-def records_of_a_crowd(machine: Machine, busy_cpus: int) -> dict[str, Any]:
-    """Returns the records of the probe on ten tasks that take turns on each CPU. The tasks that ran
-    most in a second waited least; together they waited 9.02 s."""
-    records: dict[str, Any] = {}
-    for turn in range(3):
-        for cpu in range(busy_cpus):
-            for i in range(10):
-                pid, ran_ms = 100 + 10 * cpu + i, turn * (80 + 4 * i)
-                machine.runs(pid, ran_ms // 10, cpu)
-                waited = f"{ran_ms}000000 {turn * 1000 - ran_ms}000000 1\n"
-                trees.put(machine.root, f"proc/{pid}/schedstat", waited)
-        records = machine.records()
-    return records
 
 
 @pytest.fixture
@@ -166,17 +150,6 @@ def test_the_exact_share_decides_the_order(machine: Machine) -> None:
             trees.put(machine.root, f"proc/{pid}/schedstat", f"{turn * ms}000000 0 1\n")
         records = machine.records()
     assert records["others"] == {"0": [[11, "job", 0.309], [10, "job", 0.3]]}
-
-
-@pytest.mark.parametrize(("busy_cpus", "count"), [(1, 10), (16, 4), (40, 3)])
-def test_all_tasks_of_a_crowded_cpu_are_reported_unless_many_are_crowded(
-    machine: Machine, busy_cpus: int, count: int
-) -> None:
-    records = records_of_a_crowd(machine, busy_cpus)
-    assert {len(ranked) for ranked in records["others"].values()} == {count}
-    waits = [wait for wait, _ in records["waits"]["0"] if wait is not None]
-    if busy_cpus == 1:
-        assert sum(waits) / len(waits) == pytest.approx(0.902)
 
 
 def test_a_new_task_is_reported_at_once(machine: Machine) -> None:
@@ -326,21 +299,6 @@ def test_the_directory_is_read_after_a_task_started(machine: Machine) -> None:
     assert scan(130) == {}
     scan(0, 13)
     assert scan(50, 13) == {"13": 13}  # no process was left, so the scan read the directory
-
-
-def test_scans_run_once_a_second_and_less_often_if_costly(machine: Machine) -> None:
-    machine.runs(10, 0)
-    machine.spend_ns = 40_000_000  # CPU time of the only slice of a scan; that of the first is free
-    machine.scan()
-    assert machine.tasks.due_s() == (S + SCAN_PERIOD_NS) / 1e9
-    machine.spend_ns = 0
-    machine.runs(10, 50)
-    assert machine.scan(SCAN_PERIOD_NS - 1) is None
-    assert machine.scan(1) == {"0": [10, "job", 0.5]}
-    assert machine.tasks.take_records() == {}, "in one frame only"
-    machine.spend_ns = 40_000_000
-    machine.scan()
-    assert machine.tasks.due_s() == (machine.now_ns + PAUSE_FACTOR * 40_000_000) / 1e9
 
 
 def test_children_that_ended_between_scans_count_for_their_parent(tmp_path: Path) -> None:

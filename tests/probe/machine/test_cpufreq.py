@@ -3,7 +3,6 @@ kernel's thermal interrupts."""
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import closing
 from itertools import count
@@ -31,17 +30,6 @@ def four_cpus(tmp_path: Path) -> Path:
 
 
 # --- at every sample ------------------------------------------------------------------------------
-
-
-def test_clock_and_cap_are_in_khz(four_cpus: Path) -> None:
-    write_files(four_cpus, range(4), scaling_cur_freq=2_600_000, scaling_max_freq=3_000_000)
-    part = cpu_files.cpufreq_part(four_cpus, topology.read_cpus(four_cpus))
-    assert [(c.key, c.kind, c.scale) for c in part.counters] == [
-        ("cpufreq_hz", "gauge", 1e3),
-        ("max_hz", "gauge", 1e3),
-    ]
-    assert [slot.column for slot in part.open(2)] == [0, 1]
-    part.close()
 
 
 def test_slow_and_missing_files_have_a_reason(
@@ -139,14 +127,3 @@ def test_cores_and_packages_have_the_existing_files(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert [slot.column for slot in core.open(3)] == [0, 1]
     core.close()
-
-
-def test_the_open_files_of_kvm_are_read_for_each_package(tmp_path: Path) -> None:
-    write_machine(tmp_path)
-    assert cpu_files.kvm_user_parts(tmp_path) == []
-    trees.put(tmp_path, "sys/module/kvm_amd/refcnt", "12\n")
-    (part,) = cpu_files.kvm_user_parts(tmp_path)
-    assert (part.scope, [c.key for c in part.counters]) == ("package", ["kvm_users"])
-    (slot,) = part.open(0)
-    assert os.pread(slot.fd, 64, 0) == b"12\n"
-    part.close()

@@ -11,20 +11,12 @@ from frame_rows import raw_values
 from frame_rows import valid_mask as valid_
 from waiting import first_frame
 
-from perfprobe import wire
 from perfprobe.machine.source import Machine
 from perfprobe.opening import open_os
-from perfprobe.wire import Frame, Hello, Rate, Step
+from perfprobe.wire import Frame, Hello
 
 Values = dict[str, list[int | None]]
 ZONE = "sys/class/powercap/intel-rapl:0"
-
-
-def rewrite(root: Path, path: str, text: str) -> None:
-    """Rewrites a file in place, because the source keeps its files open."""
-    with (root / path).open("r+", encoding="ascii") as file:
-        file.write(text)
-        file.truncate()
 
 
 def write_tree(root: Path) -> None:
@@ -80,37 +72,6 @@ def _read(hello: Hello, frame: Frame) -> Values:
         )
         results[key] = [v if ok else None for v, ok in zip(values, valid, strict=True)]
     return results
-
-
-def test_values_of_files_arrive(source: Machine, tmp_path: Path) -> None:
-    before = values(source)
-    assert before["max_hz"] == [3_000_000, 3_000_001, 3_000_002, 3_000_003]
-    assert before["core_throttled_s"] == [100, 101]  # the first CPU of each core reads them
-    assert before["core_throttles"] == [0, 1]
-    assert before["package_throttles"] == [10]
-    assert before["power_limit_w"] == [150_000_000]
-    assert before["turbo_off"] == [0]
-    rewrite(tmp_path, f"{trees.CPU}/cpu1/thermal_throttle/core_throttle_total_time_ms", "9001\n")
-    rewrite(tmp_path, f"{trees.CPU}/intel_pstate/no_turbo", "1\n")
-    rewrite(tmp_path, f"{ZONE}/energy_uj", "1500000\n")
-    after = values(
-        source, lambda now: now["core_throttled_s"] == [100, 9001] and now["turbo_off"] == [1]
-    )
-    (joules,), (sooner,) = after["energy_j"], before["energy_j"]
-    assert joules is not None
-    assert sooner is not None
-    assert joules - sooner == 500_000
-
-
-def test_hello_has_the_fastest_clock_and_the_base(source: Machine) -> None:
-    decoder = wire.Decoder()
-    (hello,) = decoder.feed(wire.encode(source.hello))
-    assert isinstance(hello, Hello)
-    (table,) = hello.turbo
-    assert (table.steps, table.cpus) == ([Step(1, 3.7e9)], None)
-    assert hello.base_hz == Rate(2.1e9, "cpufreq, base_frequency")
-    assert hello.settings["turbo"] == "on"
-    assert {"max_hz", "turbo_ceiling_hz", "energy_j"}.isdisjoint(m.what for m in hello.missing)
 
 
 def test_the_remaining_cpu_reads_shared_files(source: Machine, tmp_path: Path) -> None:

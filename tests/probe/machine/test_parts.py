@@ -121,21 +121,6 @@ def test_each_scope_with_counters_has_a_block() -> None:
     assert [block.name for block, _ in Machine("core").blocks] == ["cpu", "events.1", "package"]
 
 
-def test_the_first_online_cpu_reads_the_rows_of_its_core_and_package() -> None:
-    machine = Machine()
-    plans = {cpu: machine.rows(machine.readers.open(cpu)) for cpu in (2, 0, 1)}
-    assert plans == {
-        2: ["cpu 2", "events.1 2", "core 0", "package 0"],
-        0: ["cpu 0", "events.1 0"],
-        1: ["cpu 1", "events.1 1", "core 1"],
-    }
-    assert (machine.unread(0, 1, 2), machine.unread()) == ([], [])
-    assert machine.unread(3) == ["cpu 3", "events.1 3"]
-    without = Machine("core", "package")
-    assert without.rows(without.readers.open(1)) == ["cpu 1", "events.1 1"]
-    assert without.unread(0, 1) == ["cpu 0", "events.1 0"]
-
-
 @pytest.mark.parametrize(("closed", "successors", "unread"), [
     # CPU 0 has the package, too: CPU 2 of its core takes over both rows.
     ([0], {2: ["cpu 2", "events.1 2", "core 0", "package 0"]}, ["cpu 0", "events.1 0"]),

@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import sim_streams
 import trees
@@ -22,10 +20,9 @@ from waiting import first_frame
 
 from perfprobe import wire
 from perfprobe.errors import Unavailable
-from perfprobe.kernel import task_files, tasks
+from perfprobe.kernel import tasks
 from perfprobe.kernel.job_threads import WatchedJob
 from perfprobe.opening import open_os
-from perfprobe.sources.sim.schedule import Row
 from perfprobe.sources.sim.source import SimSource
 
 MS = 1_000_000
@@ -83,52 +80,6 @@ def run(text: str, seconds: float, sample_ns: int, watch: str) -> list[wire.Fram
     hello, frames, _ = sim_streams.run(text, seconds, sample_ns, watch=watch)
     assert hello.watch == watch
     return frames
-
-
-def busy_ns(text: str, cpu: int, begin_s: float, end_s: float) -> int:
-    """Returns the scheduled busy time in ns."""
-    schedule = sim_streams.schedule_of(text)
-    return int(
-        sim_streams.amounts_between(schedule, round(begin_s * S), round(end_s * S))[Row.BUSY, cpu]
-    )
-
-
-@pytest.mark.parametrize("sample_ns", [100 * MS, 1 * S])
-def test_a_simulated_job_runs_as_scheduled(sample_ns: int) -> None:
-    frames = run("neighbour", 12, sample_ns, "lmp")
-    for frame in frames:
-        threads = frame.records["watched"]["threads"]
-        assert list(threads) == ["4000", "4004"], "the first thread of every fourth core"
-        assert threads["4004"][:3] == [4004, "lmp", 4]
-        assert threads["4004"][4::2] == [0, 0]
-    last = frames[-1].records["watched"]["threads"]["4004"]
-    assert last[3] == pytest.approx(busy_ns("neighbour", 4, 0, 12), abs=400_000)
-    # From 8 s to 18 s the program `stream` runs on the sibling.
-    task_records = [frame.records for frame in frames if "others" in frame.records]
-    assert len(task_records) == 12, "tasks are recorded once a second"
-    results = {cpu: results[0][1] for cpu, results in task_records[-1]["others"].items()}
-    assert results.items() >= {"0": "lmp", "4": "lmp", "8": "stream", "12": "stream"}.items()
-    assert all(
-        record["others"][cpu][0] == task
-        for record in task_records[1:]
-        for cpu, task in record["tasks"].items()
-    )
-
-
-@pytest.mark.parametrize("sample_ns", [130 * MS, 400 * MS, 7 * S])
-def test_only_time_of_the_job_counts(sample_ns: int) -> None:
-    """In the scenario hybrid, CPU 2 alternates every 15 s between lmp and another program."""
-    frames = run("hybrid", 77, sample_ns, "lmp")
-    there = [f for f in frames if "4002" in f.records["watched"]["threads"]]
-    shares = {f.seq * sample_ns // (15 * S) for f in there}
-    assert shares == {0, 2, 4}
-    last = there[-1]
-    own = [busy_ns("hybrid", 2, at, at + 15) for at in (0, 30)]
-    own.append(busy_ns("hybrid", 2, 60, last.seq * sample_ns / S))
-    ran_ns = last.records["watched"]["threads"]["4002"][3]
-    assert ran_ns == pytest.approx(sum(own), abs=2_000_000)
-    runs = np.diff([f.records["watched"]["threads"]["4002"][3] for f in there])
-    assert (runs >= 0).all()
 
 
 def test_a_simulated_pid_selects_its_process() -> None:
@@ -212,27 +163,7 @@ def test_a_sysroot_reports_its_own_processes(
     assert second.records == {"tasks": {"0": job}, "others": {"0": [job]}, "waits": unknown}
 
 
-def test_scans_do_not_wait_for_frames(tmp_path: Path) -> None:
-    trees.machine(tmp_path, 1)
-    source = open_os(tmp_path, 1000 * S, None)
-    assert source.due_s() < time.monotonic() + 500
-    source.close()
-
-
 def test_psutil_waits_until_it_is_needed() -> None:
     code = "import perfprobe.machine.source, sys; print({'psutil', 'numpy'} & sys.modules.keys())"
     result = python(code)
     assert result.stdout == "set()\n"
-
-
-def test_details_are_sent_once_a_minute() -> None:
-    report = task_files.SentDetails()
-    who = [(pid, 5, "job") for pid in range(task_files.MAX_DETAILS + 3)]
-    assert report.due_processes([*who, *who], 0) == who[:-3]
-    assert report.due_processes(who, 1 * S) == who[-3:]
-    assert report.due_processes(who, 2 * S) == []
-    assert report.due_processes([(0, 6, "job"), (1, 5, "exec")], 3 * S) == [
-        (0, 6, "job"),
-        (1, 5, "exec"),
-    ]
-    assert report.due_processes(who, task_files.RESEND_NS) == who[:-3]

@@ -9,7 +9,7 @@ from pathlib import Path
 import fakeperf
 import pytest
 import trees
-from fakeperf import TIMES, keys_on, online_rows, opened_parts, skylake, write_machine_files
+from fakeperf import keys_on, online_rows, opened_parts, skylake, write_machine_files
 
 from perfprobe.cpu import topology
 from perfprobe.errors import Unavailable
@@ -32,20 +32,6 @@ def open_chosen_events(
         root, rows, groups, perf_pmus.core_pmus(root), online=online,
         kernel=kernel, multiplex=multiplex,
     )  # fmt: skip
-
-
-def test_software_events_share_a_group_and_need_no_pmu(tmp_path: Path) -> None:
-    write_machine_files(tmp_path)
-    kernel = fakeperf.Kernel()
-    (part,) = open_chosen_events(tmp_path, kernel, "cs,page-faults:u", own=False)
-    assert [counter.scale for counter in part.counters[2:]] == [1.0, 1.0]
-    assert keys_on(part) == [*TIMES, "e.cs", "e.page-faults:u"]
-    assert all(counter.cpus is None for counter in part.counters)
-    request = {(e.type, e.config, e.user_only) for e, *_ in kernel.opened.values()}
-    assert request == {(1, 3, False), (1, 2, True)}
-    assert not any(group.mapped for group in kernel.groups)
-    (slot,) = part.open(1)
-    assert (slot.column, slot.count) == (0, 4)
 
 
 def test_events_that_do_not_fit_take_turns(tmp_path: Path) -> None:
@@ -111,6 +97,19 @@ def test_an_event_of_one_core_type_is_counted_only_there(tmp_path: Path) -> None
     assert [(m.what, m.cpus) for m in part.missing] == [("e.slots", [1, 3])]
     codes = {(cpu, e.type, e.config) for e, cpu, *_ in kernel.opened.values() if e.key != "e.slots"}
     assert {(0, 4, 1), (1, 10, 2), (0, 0, 4 << 32 | 1), (3, 0, 10 << 32 | 1)} <= codes
+
+
+def test_own_counters_make_room_for_chosen_events(tmp_path: Path) -> None:
+    """Skylake's own events need six counters."""
+    skylake(tmp_path)
+    for taken, given in ((1, set[str]()), (2, {"kernel_instructions"}),
+                         (3, {"kernel_instructions", "kernel_cycles"})):  # fmt: skip
+        kernel = fakeperf.Kernel(counters=8, taken=taken)
+        (part,) = open_chosen_events(tmp_path, kernel, "branches")
+        assert part.missing == []
+        assert part.counters[0].cpus is None
+        live = {event.key for event, _ in kernel.open_events(0)}
+        assert {"kernel_instructions", "kernel_cycles"} - live == given
 
 
 def test_events_that_perftop_counts_need_no_counter_of_their_own(tmp_path: Path) -> None:

@@ -64,20 +64,6 @@ def test_a_skylake_opens_all_its_counters(tmp_path: Path) -> None:
     assert no_clock_trouble([core, rest]) is None
 
 
-def test_groups_opened_for_the_trial_are_used(tmp_path: Path) -> None:
-    kernel = fakeperf.Kernel()
-    core, _ = opened_parts(tmp_path, skylake(tmp_path), kernel)
-    before = len(kernel.groups)
-    addresses = [core.open(cpu)[0].arg for cpu in range(4)]
-    assert len(kernel.groups) == before == len(set(addresses))
-    core.close_cpu(2)
-    (again,) = core.open(2)
-    assert again.arg not in addresses
-    assert len(kernel.groups) == before + 1
-    core.close()
-    assert all(group.closed for group in kernel.groups)
-
-
 def test_any_thread_is_refused_if_cpuid_denies_it() -> None:
     """The any-thread event is refused even if the kernel accepts it and a table has it."""
     raw = model.find_uarch(INTEL, 6, SKX, 4, Leaves())
@@ -260,14 +246,3 @@ def test_events_leave_out_guests_where_kvm_may_run_some(
     core, _ = opened_parts(tmp_path, planner, kernel)
     assert {host for _, _, _, host in kernel.opened.values()} == {host_only}
     assert [m.what for m in core.missing] == ["guests"] * is_reported
-
-
-def test_an_offline_cpu_gets_the_events_of_its_type(tmp_path: Path) -> None:
-    planner = skylake(tmp_path)
-    trees.lists(tmp_path, "0-3", "0-2")
-    kernel = fakeperf.Kernel()
-    core, _ = opened_parts(tmp_path, planner, kernel)
-    assert 3 not in {cpu for _, cpu, _, _ in kernel.opened.values()}
-    assert all(c.cpus is None for c in core.counters)
-    (slot,) = core.open(3)
-    assert slot.count == 11

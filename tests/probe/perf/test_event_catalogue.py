@@ -15,7 +15,7 @@ import trees
 
 from perfprobe.perf import event_catalogue
 from perfprobe.perf.event_catalogue import Catalogue, ListedEvent, perf_events
-from perfprobe.perf.event_names import MAX_EVENTS, nearest_names, parse_groups
+from perfprobe.perf.event_names import MAX_EVENTS, EventRequest, nearest_names, parse_groups
 from perfprobe.perf.perf_events import Event
 
 # --- events by machine ----------------------------------------------------------------------------
@@ -191,6 +191,19 @@ def test_events_that_the_kernel_refuses_are_marked(tmp_path: Path) -> None:
 
 def names(text: str) -> list[list[str]]:
     return [[request.name for request in group] for group in parse_groups(text)]
+
+
+def test_commas_separate_events_but_not_terms_and_groups() -> None:
+    text = "context-switches,cpu/event=0xd1,umask=0x01,name=l1_hit/,{cycles,instructions}:u,r1a2"
+    assert names(text) == [
+        ["context-switches"],
+        ["l1_hit"],
+        ["cycles:u", "instructions:u"],
+        ["r1a2"],
+    ]
+    first, (terms,), _, _ = parse_groups(text)
+    assert first == [EventRequest("context-switches", "context-switches")]
+    assert (terms.pmu, terms.terms, terms.key) == ("cpu", "event=0xd1,umask=0x01", "e.l1_hit")
 
 
 @pytest.mark.parametrize(("text", "name", "user", "kernel"), [

@@ -105,6 +105,18 @@ def test_a_server_has_a_group_for_each_controller(tmp_path: Path) -> None:
     assert [group.at for group in groups] == [[0, 3]] * 3, "reads, then writes after all reads"
 
 
+def test_xeon_max_reports_that_its_hbm_is_not_read(tmp_path: Path) -> None:
+    """arch/x86/events/intel/uncore_snbep.c, spr_uncore_hbm: event 5, and the umasks of DDR."""
+    two_packages(tmp_path, model=0x8F)
+    names = {"cas_count_read": "event=0x05,umask=0xcf", "cas_count_write": "event=0x05,umask=0xf0"}
+    write_controller(tmp_path, "uncore_imc_0", 40, "0,4", ICX_FORMAT, **names)
+    assert memory_part(tmp_path, fakeperf.Kernel()).missing == []
+    write_controller(tmp_path, "uncore_hbm_0", 60, "0,4", ICX_FORMAT)
+    part = memory_part(tmp_path, fakeperf.Kernel())
+    assert [missing.what for missing in part.missing] == ["hbm_bytes"]
+    assert keys_on(part) == [*TRAFFIC_KEYS]
+
+
 def test_granite_rapids_has_two_channels_per_controller(tmp_path: Path) -> None:
     two_packages(tmp_path, model=0xAD)
 

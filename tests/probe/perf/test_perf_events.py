@@ -18,8 +18,6 @@ from perfprobe.kernel import access
 from perfprobe.perf.perf_events import (
     HARDWARE,
     MAX_TRIALS,
-    NO_LEADER,
-    SPIN_NS,
     TOO_FEW_COUNTERS,
     Event,
     OpenedEvents,
@@ -45,23 +43,6 @@ def run(kernel: fakeperf.Kernel, events: list[Event] = ALL) -> OpenedEvents:
 
 def keys(opened: OpenedEvents) -> list[str]:
     return [event.key for event in opened.events]
-
-
-# --- order of opening -----------------------------------------------------------------------------
-
-
-def test_leader_first_then_siblings_then_enable() -> None:
-    kernel = fakeperf.Kernel()
-    opened = run(kernel)
-    leader = 100
-    assert kernel.calls == [
-        ("open", "ref", NO_LEADER),
-        *(("open", key, leader) for key in keys(opened)[1:]),
-        ("enable", leader, NO_LEADER),
-    ]
-    assert keys(opened) == [event.key for event in ALL[:6]]  # one event of a role is enough
-    assert opened.missing == {}
-    assert kernel.spun == [(3, SPIN_NS)]
 
 
 # --- too few counters -----------------------------------------------------------------------------
@@ -171,16 +152,6 @@ def test_aperf_and_mperf_must_give_a_plausible_clock() -> None:
 
 
 # --- guests that own the PMU ----------------------------------------------------------------------
-
-
-def test_an_event_outside_the_core_is_refused_alone() -> None:
-    """Software and uncore events cannot exclude guests, so a refused one causes no second
-    attempt."""
-    clock = Event("clock", 1, 0, is_core=False)
-    kernel = fakeperf.Kernel(refuse=lambda e, _, __: errno.EOPNOTSUPP if e is clock else 0)
-    opened = run(kernel, [*ALL, clock])
-    assert not opened.host_only
-    assert "clock" in opened.missing
 
 
 def test_host_only_is_not_used_if_it_does_not_help() -> None:

@@ -137,28 +137,6 @@ def test_answers_of_each_socket_become_a_limit_and_polls(two_packages: Path) -> 
     assert flags.parts[:9] == [*SOURCE_BITS, "bit 8"]
 
 
-def test_a_message_that_fails_is_not_valid_and_not_sent_again(two_packages: Path) -> None:
-    sent: list[tuple[int, int]] = []
-    number = 0
-
-    def ask(socket: int, message: int) -> int:
-        sent.append((socket, message))
-        if socket == 1 and message == PROCHOT and number:
-            raise OSError(number, "made")
-        return 0
-
-    source = open_hsmp(two_packages, ask)
-    number = errno.EBUSY
-    assert "hsmp_prochot" not in valid_values(source)[1]
-    number = errno.ETIMEDOUT
-    valid_values(source)
-    sent.clear()
-    number = 0
-    assert "hsmp_prochot" not in valid_values(source)[1]
-    assert (1, PROCHOT) not in sent
-    assert "hsmp_prochot" in valid_values(source)[0]
-
-
 def test_a_package_without_a_number_gets_no_message(two_packages: Path) -> None:
     first, last = topology.read_cpus(two_packages)
     sent: list[tuple[int, int]] = []

@@ -49,30 +49,6 @@ def test_a_row_has_its_stamps_and_valid_bits() -> None:
     assert (valid, values) == ([0, 0b101], [0, 0, 0, 7, 0, 9])
 
 
-def test_the_first_line_of_a_pressure_file_is_read(tmp_path: Path) -> None:
-    below = write_root(
-        tmp_path, cpu=TEXT.format(12_345_678), memory=TEXT.format(0), io=TEXT.format(9)
-    )
-    machine = MachineCounts(below, 2)
-    assert [c.key for c in machine.block.counters] == [
-        "probe_cpu_s", "pressure_cpu_s", "pressure_memory_s", "pressure_io_s",
-    ]  # fmt: skip
-    assert machine.block.counters[1].scale * 12_345_678 == pytest.approx(12.345678)
-    valid, (own, *totals) = valid_columns(machine)
-    assert (valid, totals) == (0b1111, [12_345_678, 0, 9])
-    assert own > 0
-    assert machine.missing == []
-    machine.close()
-
-
-def test_a_garbled_pressure_line_is_not_valid(tmp_path: Path) -> None:
-    below = write_root(tmp_path, cpu="some total=x\n", memory="total=4\n", io=TEXT.format(1 << 63))
-    machine = MachineCounts(below, 2)
-    valid, _ = valid_columns(machine)
-    assert valid & 0b111 == 1
-    machine.close()
-
-
 def test_a_kernel_without_pressure_is_reported(tmp_path: Path) -> None:
     machine = MachineCounts(write_root(tmp_path, cpu=TEXT.format(1)), 2)
     assert [c.key for c in machine.block.counters] == ["probe_cpu_s"]

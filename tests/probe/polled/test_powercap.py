@@ -60,17 +60,6 @@ def test_zones_are_found_by_their_names(two_packages: Path) -> None:
     Powercap(two_packages, topology.read_cpus(two_packages)[:1]).close()
 
 
-def test_energy_continues_across_a_wrap(two_packages: Path) -> None:
-    powercap = Powercap(two_packages, topology.read_cpus(two_packages))
-    file = two_packages / f"{ZONES}/intel-rapl:1/energy_uj"
-    seen = []
-    for value in (RANGE_UJ - 30, RANGE_UJ - 10, 20, 70):
-        file.write_text(f"{value}\n", encoding="ascii")
-        seen.append(valid_values(powercap)[0]["energy_j"])
-    assert [after - seen[0] for after in seen] == [0, 20, 50, 100]
-    powercap.close()
-
-
 def test_energy_readable_by_root_only(two_packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = os.open
 

@@ -3,10 +3,9 @@ length."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import closing
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 
 import frame_rows
@@ -70,52 +69,6 @@ def heads(frame: wire.Frame) -> list[tuple[int, ...]]:
 def lost(frame: wire.Frame) -> list[int]:
     """Returns the rounds lost so far, by row: a busy machine loses some, perhaps even the first."""
     return [rounds for _, _, _, rounds, _ in heads(frame)]
-
-
-def test_every_frame_of_a_batch_has_the_lines_of_its_round(root: Path) -> None:
-    """The file is rewritten in each round; a frame has the content at the time of its read."""
-    write(root, *(line(cpu, *[0] * 8) for cpu in (0, 1, 3)))
-    with closing(open_os(root, SAMPLE_NS, None)) as source:
-        source.set_batch_length(100 * MS)
-        result = frames(source)
-        for _ in range(3):
-            next(result)
-        versions = range(1, 40)
-        written = []
-        for version in versions:
-            write(root, *(line(cpu, *[version] * 8) for cpu in (0, 1, 3)))
-            written.append(time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW))
-            time.sleep(SAMPLE_NS / 1e9)
-        results = []
-        for frame in result:
-            results.append(frame)
-            if frame.time_ns > written[-1]:
-                break
-    seen = set()
-    for frame in results:
-        ticks = {row for row in rows(frame) if row is not OFF}
-        assert len(ticks) <= 1, "one text for all CPUs"
-        for row in ticks - {(0,) * 8}:
-            (begun, ended, *_), *_ = heads(frame)
-            version = row[0]
-            assert row == (version,) * 8
-            assert version == versions[-1] or begun < written[version], "it was written over"
-            assert version == 1 or ended > written[version - 2], "it was not yet there"
-            seen.add(version)
-    assert len(seen) > 20, "not only those at the ends of batches"
-
-
-def test_rows_share_stamps_and_offline_cpus_have_no_columns(root: Path) -> None:
-    with closing(open_os(root, SAMPLE_NS, "0")) as source:
-        pairs = pairwise(frames(source))
-        frame = next(now for before, now in pairs if any(rows(now)) and lost(before) == lost(now))
-        names = [block.name for block in source.hello.blocks]
-    assert rows(frame) == [tuple(range(8)), tuple(range(1, 9)), OFF, tuple(range(3, 11))]
-    (head,) = set(heads(frame))
-    begun, ended, _, _, flags = head
-    assert begun < ended
-    assert flags == wire.ROW_SAMPLED
-    assert names == ["cpu", "stat", "machine"]
 
 
 def test_an_unreadable_file_gives_a_reason_and_no_rows(root: Path) -> None:

@@ -167,16 +167,3 @@ def test_a_group_name_that_is_not_utf8_does_not_end_the_stream(two_caches: Path)
     record = source.take_record()
     assert list(record["l3_groups"]) == ["", "caf\ufffd"]  # type: ignore[call-overload]
     wire.encode(wire.Frame(1, 1, {}, records=record))
-
-
-def test_a_recreated_group_is_a_new_group(two_caches: Path) -> None:
-    write_group(two_caches, "/batch", 0, total=300)
-    source, _ = open_resctrl(two_caches)
-    read_values(source)
-    write_group(two_caches, "/batch", 0, total=900)
-    read_values(source)
-    shutil.rmtree(two_caches / RESCTRL_PATH / "batch")
-    read_values(source)
-    write_group(two_caches, "/batch", 0, total=5000)
-    read_values(source)
-    assert source.take_record()["l3_groups"]["batch"][0] == [0, 0]  # type: ignore[index]

@@ -174,44 +174,6 @@ def test_no_format_contains_control_characters(tmp_path: Path, form: str) -> Non
 # --- doubtful samples in all formats
 
 
-def _doubtful(path: Path) -> Path:
-    """A recording in which CPU 1 has too many reference cycles in the first of two seconds, and
-    which has late and lost frames."""
-    greeting = synth.hello([synth.REF, synth.CYCLES])
-    results: list[wire.Message] = [greeting]
-    for seq in range(21):
-        ref = [seq * 10**8, seq * 10**8 + (10**9 if seq > 5 else 0)]
-        values = {"ref": ref, "cycles": [count * 2 for count in ref]}
-        results.append(synth.frame(greeting, seq, values, lost=seq // 10, late=seq // 5))
-    return record(path / "doubtful", results)
-
-
-def test_doubted_late_and_lost_samples_are_in_all_formats(tmp_path: Path) -> None:
-    path = _doubtful(tmp_path)
-    lines = [json.loads(line) for line in export(path, "jsonl").splitlines()]
-    intervals = [line for line in lines if line["type"] == "interval"]
-    assert [(line["lost"], line["late"]) for line in intervals] == [(1, 2), (2, 4)]
-    suspect = [len(cpu["suspect"]) for line in intervals for cpu in line["cpus"]]
-    assert suspect == [0, 2, 0, 0]
-    names = ("lost_frames_total", "late_frames_total", "suspect_counters")
-    wanted = [("1", "2", "0"), ("1", "2", "2"), ("2", "4", "0"), ("2", "4", "0")]
-    printed = rows(export(path, metrics=["util"]))
-    assert [tuple(row[name] for name in names) for row in printed] == wanted
-    export(path, "parquet", metrics=["util"])
-    table = parquet.read_table(path.with_name("exported")).to_pylist()
-    assert [tuple(str(row[name]) for name in names) for row in table] == wanted
-    series = samples_by_name(export(path, "openmetrics", metrics=["util"]))
-    late, lost = (
-        series[f"perftop_{key}_frames_total"][(("host", "h"),)] for key in ("late", "lost")
-    )
-    assert ([s.value for s in late], [s.value for s in lost]) == ([2, 4], [1, 2])
-    by_cpu = {dict(key)["cpu"]: v for key, v in series["perftop_suspect_counters"].items()}
-    assert {cpu: [s.value for s in v] for cpu, v in by_cpu.items()} == {"0": [0, 0], "1": [2, 0]}
-
-
-# --- host, labels and command
-
-
 def test_all_formats_have_host_labels_command_and_start(tmp_path: Path) -> None:
     greeting, *frames = counted_messages()
     assert isinstance(greeting, wire.Hello)
@@ -235,6 +197,9 @@ def test_all_formats_have_host_labels_command_and_start(tmp_path: Path) -> None:
     (info,) = series["perftop_info"]
     assert {("host", "h"), ("label_run", "17"), ("command", "make '-j 2'")} <= {*info}
     assert all(("host", "h") in key for keys in series.values() for key in keys)
+
+
+# --- host, labels and command
 
 
 def test_openmetrics_is_the_same_in_pieces_of_any_size(

@@ -122,9 +122,6 @@ def test_a_cpu_whose_package_is_known_only_after_hello_has_the_values_of_its_pac
     assert interval.cores.package[interval.cores.core_by_cpu[-1]] == late.package
 
 
-# --- OpenMetrics, parsed by Prometheus' own client library
-
-
 def test_a_counter_has_no_samples_while_it_is_unknown(tmp_path: Path) -> None:
     """CPU 1 is off in the second of four seconds; a sample is lost in the third."""
     greeting = synth.hello([synth.REF], threads=1, cores=2)

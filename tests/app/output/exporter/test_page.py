@@ -88,19 +88,6 @@ def test_the_number_of_series_does_not_depend_on_the_number_of_cpus(
     assert page.series < max_series
 
 
-def test_detailed_series_add_up_to_the_same_sums(story: list[wire.Message]) -> None:
-    coarse = shown_series(fed_page(story)[1])
-    for detail in get_args(Detail)[1:]:
-        fine = shown_series(fed_page(story, detail)[1])
-        for name, count in (("perftop_smt_seconds_total", 8), ("perftop_cpu_seconds_total", 16)):
-            places = {label for labels, _ in series_named(fine, name) for label in labels[:1]}
-            divided = detail == "cpu" or name == "perftop_smt_seconds_total"
-            assert len(places) == (count if divided else 5)
-            assert sum(v for _, v in series_named(fine, name)) == pytest.approx(
-                sum(v for _, v in series_named(coarse, name)), rel=1e-6
-            )
-
-
 def test_only_the_selected_cpus_are_printed() -> None:
     hello, *frames = messages("smt-mix,cpus=8", 3)
     screen = shown_series(fed_page([with_fields(hello, selected=[1, 5]), *frames], "cpu")[1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import defaultdict
 from functools import cache
 from typing import Any
@@ -266,20 +265,6 @@ def test_a_core_keeps_its_time_when_cores_are_regrouped() -> None:
     time._regroup(Cores(hello, [[2, 1], [0]]))
     assert time.seconds[:, 0].tolist() == [6, 1]
     assert time.unlisted_s[:, 0].tolist() == [8, 0]
-
-
-def test_cores_with_the_same_number_are_distinguished() -> None:
-    hello = synth.hello([synth.REF], cores=4, threads=1)
-    numbers = [0, 0, 1, None]
-    topology = [
-        dataclasses.replace(row, core=core)
-        for row, core in zip(hello.topology, numbers, strict=True)
-    ]
-    hello = dataclasses.replace(hello, topology=topology)
-    frames = [synth.frame(hello, seq, {"ref": [STEP // 2 * seq] * 4}) for seq in range(3)]
-    screen = shown_series(fed_page([hello, *frames], "core")[1])
-    names = {labels[0] for labels, _ in series_named(screen, "perftop_smt_seconds_total")}
-    assert names == {"cpu0", "cpu1", "1", "cpu3"}
 
 
 def test_owners_have_the_time_of_their_tasks_and_are_limited() -> None:

@@ -3,7 +3,6 @@ tests/native/test_known.c, and a second time here by its disassembly."""
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import threading
@@ -76,18 +75,6 @@ def test_turns_between_unevenly_spaced_marks() -> None:
         assert run.turns_between(100, stamp) == passed
     assert run.turns_between(100, 1100) == 50
     assert run.turns_between(165, 1101) is run.turns_between(99, 165) is None
-
-
-def test_a_product_takes_as_many_cycles_as_three_sums_or_a_few() -> None:
-    """3 on Intel since Nehalem and on AMD Zen, 4 or 5 on small cores: the ratio of the fastest
-    runs of two chains."""
-
-    def quickest(kind: int, turns: int) -> float:
-        runs = [load.run_loop(kind, turns, 50).mark_stamps for _ in range(20)]
-        return min(b - a for marks in runs for a, b in itertools.pairwise(marks)) / turns
-
-    ratio = quickest(load.IMUL_LOOP, 100) / quickest(load.ADD_LOOP, 300)
-    assert 2.8 < ratio < 6.2
 
 
 def test_patterns_run_on_the_requested_cpus() -> None:

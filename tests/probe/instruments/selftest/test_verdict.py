@@ -33,6 +33,17 @@ def test_mperf_may_tick_with_the_tsc_or_the_base_clock() -> None:
         assert cpu_checks.tick_factors(log, "ref") == [1.0]
 
 
+def test_the_rate_is_compared_over_a_longer_time() -> None:
+    hello = synth.hello(tsc_hz=Rate(2.0e9, "made up"))
+    ((check, outcome),) = cpu_checks.rate_outcomes(
+        hello, (10**9, 5 * 10**9), (3 * 10**9, 9 * 10**9 + 400_000)
+    )
+    assert outcome.expected == pytest.approx(2.0002e9)
+    assert outcome.measured == 2.0e9
+    assert verdict.judge(check, outcome) == "close"
+    assert not [*cpu_checks.rate_outcomes(dataclasses.replace(hello, tsc_hz=None), (0, 0), (1, 1))]
+
+
 CHECK = Check("x", "", "", 0.01, "")
 
 

@@ -218,6 +218,15 @@ def test_truth_counts_threads_of_any_number() -> None:
     assert core["smt"] == {"neither": 0, "lp0": 1, "lp1": 0, "both": 0}
 
 
+def test_an_offline_cpu_has_no_true_values() -> None:
+    rows = [r for r in lines("sim:hotplug", 18, "cpu") if r["cpu"] == 15]
+    assert [r["online"] for r in rows] == [1] * 8 + [0] * 8 + [1] * 2
+    assert all((r["util"] is None) == (r["online"] == 0) for r in rows)
+    (off, on) = lines("sim:hotplug", 18, "episode")
+    assert (off["kind"], off["start"], off["end"]) == ("offline", 8, 16)
+    assert (on["kind"], on["start"], on["end"]) == ("online", 16, 16)
+
+
 def test_truth_refuses_an_invalid_duration() -> None:
     for duration in (0, -1, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="duration"):

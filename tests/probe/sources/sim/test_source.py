@@ -85,6 +85,14 @@ def test_the_largest_machine_passes_the_wire() -> None:
     assert_round_trip(hello, *frames)
 
 
+def test_a_new_task_is_reported_with_its_share_of_the_second() -> None:
+    _, frames, _ = run("smt-mix", 16)
+    results = [frames[seq].records["tasks"] for seq in (131, 141, 151)]
+    assert [tasks["1"][1] for tasks in results] == ["lmp", "stream", "stream"]
+    assert 0.1 < results[1]["1"][2] < 0.21, "0.1 s, and the sample in which it started"
+    assert results[1]["0"][2] == results[2]["1"][2] == 1.0
+
+
 def test_memory_does_not_grow() -> None:
     sent = poll_all(SimSource("sim:hotplug,cpus=8,speed=max", SAMPLE_NS))
 
