@@ -129,6 +129,18 @@ def test_replay_has_the_episodes_of_export(
     assert [mark.evidence["label"] for mark in result.marks] == ["here", "there", "then"]
 
 
+def test_a_separate_process_finds_the_same_episodes(
+    recordings: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = recordings["drops"]
+    expected = printed_episodes(path, indexed(path))
+    (entry,) = player.cache_directory().iterdir()
+    entry.unlink()
+    monkeypatch.setattr(player, "_index_process", INDEX_PROCESS)
+    assert printed_episodes(path, indexed(path)) == expected
+    assert entry.exists()
+
+
 # --- the cache
 
 

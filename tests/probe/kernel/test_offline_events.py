@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,29 @@ def test_cpus_that_went_offline_are_reported_once(
 
 def test_only_events_of_the_kernel_count() -> None:
     assert OfflineEvents(Events(event("offline"), sender=UDEV)).read_offline({3}) == set()
+
+
+def test_an_event_that_arrives_is_received(monkeypatch: pytest.MonkeyPatch) -> None:
+    class KernelSocket(socket.socket):
+        """A socket whose peer is the kernel, in place of netlink."""
+
+        def __init__(self, *_: int) -> None:
+            super().__init__(fileno=reader.detach())
+            self.setblocking(False)
+
+        def bind(self, _address: object) -> None: ...
+
+        def recvfrom(self, count: int) -> Any:  # type: ignore[override]
+            return self.recv(count), (KERNEL_PORT, 1)
+
+    reader, writer = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    monkeypatch.setattr(socket, "socket", KernelSocket)
+    events = open_offline_events(Path("/"))
+    assert events.read_offline([1, 2]) == set()
+    writer.send(b"offline@/devices/system/cpu/cpu2\0")
+    assert events.read_offline([1, 2]) == {2}
+    events.close()
+    writer.close()
 
 
 def test_the_real_socket_does_not_block() -> None:

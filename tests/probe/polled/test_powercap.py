@@ -60,6 +60,14 @@ def test_zones_are_found_by_their_names(two_packages: Path) -> None:
     Powercap(two_packages, topology.read_cpus(two_packages)[:1]).close()
 
 
+def test_served_keys_are_not_read(two_packages: Path) -> None:
+    powercap = Powercap(
+        two_packages, topology.read_cpus(two_packages), {"energy_j", "power_limit_w"}
+    )
+    assert valid_values(powercap) == [{}, {"power_limit2_w": 246_000_000}]
+    powercap.close()
+
+
 def test_energy_readable_by_root_only(two_packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = os.open
 
