@@ -82,13 +82,21 @@ def serve(
         # A simulation with speed=max (due_s is None) runs as fast as its reader.
         wait_s = (1.0 if outbox else 0.0) if due_s is None else due_s - time.monotonic()
         for fd, event in poller.poll(max(0.0, wait_s) * 1000):
-            orders = parser.parse(_read_stdin(fd, event, stdin, stdout))
+            if fd not in {stdin, stdout}:
+                raise EndedError("a signal")
+            if fd == stdout:
+                if event & (select.POLLERR | select.POLLNVAL):
+                    raise EndedError("the reader is gone")
+                continue
+            if not (data := os.read(stdin, 4096)):
+                raise EndedError("stdin closed")
+            orders = parser.parse(data)
             if BATCH_ORDER in orders:
                 source.set_batch_length(orders[BATCH_ORDER])
             if ECHO_ORDER in orders and not outbox.is_full:
                 # The note has this machine's time, even if a simulation has another clock.
-                data = {"number": orders[ECHO_ORDER]}
-                outbox.put(wire.Note("echo", tsc_rate.raw_ns(), data=data))
+                number = {"number": orders[ECHO_ORDER]}
+                outbox.put(wire.Note("echo", tsc_rate.raw_ns(), data=number))
         # poll() also returns for an order or if stdout is writable; no sample may be early.
         is_due = not outbox if due_s is None else time.monotonic() >= due_s
         if is_due:
@@ -96,21 +104,6 @@ def serve(
                 outbox.put(message)
         outbox.flush()
         poller.modify(stdout, select.POLLOUT if outbox else 0)
-
-
-def _read_stdin(fd: int, event: int, stdin: int, stdout: int) -> bytes:
-    """Handles an event of a descriptor, and returns the bytes that arrived on stdin. Raises
-    EndedError if the parent or the reader has closed its end, or if a signal arrived."""
-    if fd not in {stdin, stdout}:
-        raise EndedError("a signal")
-    if fd == stdout:
-        if event & (select.POLLERR | select.POLLNVAL):
-            raise EndedError("the reader is gone")
-        return b""
-    words = os.read(stdin, 4096)
-    if not words:
-        raise EndedError("stdin closed")
-    return words
 
 
 def asked_to_end(stop: int) -> bool:

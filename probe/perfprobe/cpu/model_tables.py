@@ -8,6 +8,7 @@ and the crystals included), except where a table names its own.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -212,21 +213,24 @@ DEEP_RESIDENCIES = (C3, C6, C7, *DEEP_PACKAGE_RESIDENCIES)
 # --- models ---------------------------------------------------------------------------------------
 
 
-def _row(base: Uarch, name: str, *models: int, **changes: Any) -> ModelRow:
-    return ModelRow(frozenset(models), replace(base, name=name, **changes))
+def _row(
+    base: Uarch,
+    name: str,
+    *models: int,
+    family: int = 6,
+    steppings: Iterable[int] | None = None,
+    core_type: str | None = None,
+    perfmon_v2: bool | None = None,
+    **changes: Any,
+) -> ModelRow:
+    uarch = replace(base, name=name, **changes)
+    own_steppings = None if steppings is None else frozenset(steppings)
+    return ModelRow(frozenset(models), uarch, family, own_steppings, core_type, perfmon_v2)
 
 
-def _with_stepping(row: ModelRow, *steppings: int) -> ModelRow:
-    return replace(row, steppings=frozenset(steppings))
-
-
-def _hybrid(
-    p: Uarch, e: Uarch, name: str, *models: int, **changes: Any
-) -> tuple[ModelRow, ModelRow]:
-    return (
-        replace(_row(p, name, *models, **changes), core_type="P"),
-        replace(_row(e, name, *models, **changes), core_type="E"),
-    )
+def _hybrid(p: Uarch, e: Uarch, name: str, *models: int, family: int = 6) -> tuple[ModelRow, ...]:
+    cores = (("P", p), ("E", e))
+    return tuple(_row(uarch, name, *models, family=family, core_type=kind) for kind, uarch in cores)
 
 
 _INTEL = Uarch(
@@ -388,9 +392,9 @@ _INTEL_ROWS = (
     _row(_SKYLAKE, "Kaby Lake", 0x8E, 0x9E, residencies=DEEP_RESIDENCIES),
     _row(_SKYLAKE, "Comet Lake", 0xA5, 0xA6, residencies=DEEP_RESIDENCIES),
     # Intel does not list steppings 8, 9 and above 11 of model 55H; all have the same counters.
-    _with_stepping(_row(_SKX, "Skylake-SP", 0x55), 0, 1, 2, 3, 4),
-    _with_stepping(_row(_SKX, "Cascade Lake", 0x55), 5, 6, 7, 8, 9),
-    _with_stepping(_row(_SKX, "Cooper Lake", 0x55), 10, 11, 12, 13, 14, 15),
+    _row(_SKX, "Skylake-SP", 0x55, steppings=range(5)),
+    _row(_SKX, "Cascade Lake", 0x55, steppings=range(5, 10)),
+    _row(_SKX, "Cooper Lake", 0x55, steppings=range(10, 16)),
     _row(_CANNON, "Cannon Lake", 0x66),
     _row(_ICE_LAKE, "Ice Lake", 0x7D, 0x7E),
     _row(_ICX, "Ice Lake-SP", 0x6A, 0x6C),
@@ -406,10 +410,7 @@ _INTEL_ROWS = (
     *_hybrid(_LION_COVE, _GRACEMONT, "Arrow Lake", 0xC5, 0xC6),
     *_hybrid(_PANTHER_LAKE, _PANTHER_LAKE_E, "Panther Lake", 0xCC, 0xE5),
     *_hybrid(_PANTHER_LAKE, _PANTHER_LAKE_E, "Wildcat Lake", 0xD5),
-    *(
-        replace(row, family=18)
-        for row in _hybrid(_PANTHER_LAKE, _PANTHER_LAKE_E, "Nova Lake", 0x01, 0x03)
-    ),
+    *_hybrid(_PANTHER_LAKE, _PANTHER_LAKE_E, "Nova Lake", 0x01, 0x03, family=18),
     # a workstation model of Sapphire Rapids has a crystal of 24 MHz
     _row(_SPR, "Sapphire Rapids", 0x8F, crystals_hz=(25e6, 24e6)),
     _row(_SPR, "Emerald Rapids", 0xCF),
@@ -426,7 +427,7 @@ _INTEL_ROWS = (
     _row(_TREMONT, "Snow Ridge", 0x86, turbo=TURBO_GROUPS, residencies=(C1, C6)),
     _row(_TREMONT, "Elkhart Lake", 0x96),
     _row(_TREMONT, "Jasper Lake", 0x9C),
-    replace(_row(_DIAMOND, "Diamond Rapids", 0x01), family=19),
+    _row(_DIAMOND, "Diamond Rapids", 0x01, family=19),
     _row(_BONNELL, "Bonnell", 0x1C, 0x26, 0x27, 0x35, 0x36),
 )
 
@@ -477,16 +478,16 @@ _ZEN6_1AH = {*range(0x50, 0x60), *range(0x80, 0xB0), *range(0xC0, 0xF0)}
 # Ranges of models are those of Linux's bsp_init_amd. In family 19h, PerfMonV2 distinguishes Zen 4
 # from Zen 3 if CPUID can be trusted.
 _AMD_ROWS = (
-    replace(_row(_ZEN1, "Zen 1", *_ZEN1_17H), family=0x17),
-    replace(_row(_ZEN2, "Zen 2", *_ALL_MODELS), family=0x17),
-    replace(_row(_ZEN1, "Zen 1", *_ALL_MODELS, vendor="HygonGenuine"), family=0x18),
-    replace(_row(_ZEN4, "Zen 4", *_ALL_MODELS), family=0x19, perfmon_v2=True),
-    replace(_row(_ZEN2, "Zen 3", *_ALL_MODELS), family=0x19, perfmon_v2=False),
-    replace(_row(_ZEN2, "Zen 3", *_ZEN3_19H), family=0x19),
-    replace(_row(_ZEN4, "Zen 4", *_ZEN4_19H), family=0x19),
-    replace(_row(_ZEN2, "Zen 3 or 4", *_ALL_MODELS), family=0x19),
-    replace(_row(_ZEN6, "Zen 6", *_ZEN6_1AH), family=0x1A),
-    replace(_row(_ZEN5, "Zen 5", *_ALL_MODELS), family=0x1A),
+    _row(_ZEN1, "Zen 1", *_ZEN1_17H, family=0x17),
+    _row(_ZEN2, "Zen 2", *_ALL_MODELS, family=0x17),
+    _row(_ZEN1, "Zen 1", *_ALL_MODELS, vendor="HygonGenuine", family=0x18),
+    _row(_ZEN4, "Zen 4", *_ALL_MODELS, family=0x19, perfmon_v2=True),
+    _row(_ZEN2, "Zen 3", *_ALL_MODELS, family=0x19, perfmon_v2=False),
+    _row(_ZEN2, "Zen 3", *_ZEN3_19H, family=0x19),
+    _row(_ZEN4, "Zen 4", *_ZEN4_19H, family=0x19),
+    _row(_ZEN2, "Zen 3 or 4", *_ALL_MODELS, family=0x19),
+    _row(_ZEN6, "Zen 6", *_ZEN6_1AH, family=0x1A),
+    _row(_ZEN5, "Zen 5", *_ALL_MODELS, family=0x1A),
 )
 
 MODEL_ROWS = _INTEL_ROWS + _AMD_ROWS

@@ -28,7 +28,6 @@ from perfprobe.kernel.access import Trouble
 from perfprobe.native import affinity, tsc_rate
 from perfprobe.perf import perf_pmus
 from perfprobe.perf.perf_events import CYCLES, RefusedError
-from perfprobe.wire import Cpu
 
 ISAS = ("scalar", "avx2", "avx512")
 """Kinds of code that the work may consist of, in the order of the PP_RAMP_ numbers."""
@@ -195,14 +194,36 @@ def measure(requested_cpu: int | None, isa: str, seconds: float) -> dict[str, An
     if not rows:
         raise Unavailable(topology.no_cpus_message(Path("/")))
     row = affinity.require_cpu(requested_cpu, rows, os.sched_getaffinity(0))
-    cpu = row.cpu
+    cpu, siblings, work = row.cpu, affinity.siblings(row, rows), workload(isa, seconds)
     # Python's own handler of Ctrl-C would run only after the C function has returned
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         with affinity.pinned_to(cpu):
-            return _measure(row, affinity.siblings(row, rows), workload(isa, seconds))
+            if not lib.pp_ramp_isas() >> ISAS.index(isa) & 1:
+                text = "this CPU or its system does not have it"
+                need = f"--isa {isa} needs {NEEDED_FEATURES[isa]}"
+                raise Unavailable(f"{need}: {text}; try --isa scalar")
+            cpu_identity, leaves = identity.read_identity(), affinity.cpuid_leaves(cpu)
+            uarch = model.uarch_of(cpu_identity, leaves, row.type)
+            tsc = tsc_rate.calibrate()
+            runs, trouble = measure_runs(work, tsc.hz, cpu, siblings)
     except OSError as error:
         raise Unavailable(f"--cpu {cpu}: cannot run there: {error.strerror}") from error
+    return {
+        "host": identity.hostname(),
+        "model": cpu_identity.name or None,
+        "virtualisation": identity.virtualisation(),
+        "cpu": cpu,
+        "isa": isa,
+        "siblings": siblings,
+        "tsc": asdict(tsc) | {"invariant": cpuid.has_feature(leaves, "invariant-tsc")},
+        "cycles_why": trouble and trouble.why,
+        "cycles_fix": trouble and trouble.fix,
+        "step_cycles": step_cycles(uarch.name, uarch.core_type),
+        "uarch": uarch.name,
+        "phases": [{"isa": name, "seconds": seconds} for name, seconds in work.phases],
+        "runs": runs,
+    }
 
 
 def workload(isa: str, seconds: float) -> Workload:
@@ -221,31 +242,3 @@ def step_cycles(name: str, core_type: str | None) -> int | None:
         core_type == "P" and name.startswith(_THREE_CYCLE_MODELS_P)
     )
     return STEP_CYCLES if is_known else None
-
-
-def _measure(row: Cpu, siblings: Sequence[int], work: Workload) -> dict[str, Any]:
-    cpu = row.cpu
-    isa = work.phases[0][0]
-    if not lib.pp_ramp_isas() >> ISAS.index(isa) & 1:
-        text = "this CPU or its system does not have it"
-        raise Unavailable(f"--isa {isa} needs {NEEDED_FEATURES[isa]}: {text}; try --isa scalar")
-    cpu_identity = identity.read_identity()
-    leaves = affinity.cpuid_leaves(cpu)
-    uarch = model.uarch_of(cpu_identity, leaves, row.type)
-    tsc = tsc_rate.calibrate()
-    runs, trouble = measure_runs(work, tsc.hz, cpu, siblings)
-    return {
-        "host": identity.hostname(),
-        "model": cpu_identity.name or None,
-        "virtualisation": identity.virtualisation(),
-        "cpu": cpu,
-        "isa": isa,
-        "siblings": list(siblings),
-        "tsc": asdict(tsc) | {"invariant": cpuid.has_feature(leaves, "invariant-tsc")},
-        "cycles_why": trouble and trouble.why,
-        "cycles_fix": trouble and trouble.fix,
-        "step_cycles": step_cycles(uarch.name, uarch.core_type),
-        "uarch": uarch.name,
-        "phases": [{"isa": name, "seconds": seconds} for name, seconds in work.phases],
-        "runs": runs,
-    }

@@ -240,7 +240,15 @@ def values_to_restore(changes: Changes, present_values: Mapping[int, int]) -> di
     """Returns the values to restore, by register; `present_values` contains the current values. If
     another program has since taken a counter, its registers and enabling bits stay
     unchanged."""
-    taken_bits = _taken_bits(changes, present_values)
+    taken_bits = 0  # bits of GLOBAL_CTRL of the counters that another program has taken
+    for register, value in present_values.items():
+        old, new = changes[register].before, changes[register].written
+        if register == FIXED_CONTROL:
+            for n in range(MAX_FIXED):
+                expected = {control_nibble(old, n), control_nibble(new, n)}
+                taken_bits |= (control_nibble(value, n) not in expected) << 32 + n
+        elif register in SELECTS and value not in {old, new} and value & ENABLE:
+            taken_bits |= enable_bit(register)
     nibbles = sum(0xF << NIBBLE * n for n in range(MAX_FIXED) if taken_bits >> 32 + n & 1)
     masks = {FIXED_CONTROL: nibbles, GLOBAL_CONTROL: taken_bits, AMD_GLOBAL_CONTROL: taken_bits}
     values = {}
@@ -252,20 +260,6 @@ def values_to_restore(changes: Changes, present_values: Mapping[int, int]) -> di
         else:
             values[register] = value if taken_bits & enable_bit(register) else old
     return values
-
-
-def _taken_bits(changes: Changes, present_values: Mapping[int, int]) -> int:
-    """Returns the bits of GLOBAL_CTRL of the counters that another program has taken."""
-    bits = 0
-    for register, value in present_values.items():
-        old, new = changes[register].before, changes[register].written
-        if register == FIXED_CONTROL:
-            for n in range(MAX_FIXED):
-                expected = {control_nibble(old, n), control_nibble(new, n)}
-                bits |= (control_nibble(value, n) not in expected) << 32 + n
-        elif register in SELECTS and value not in {old, new} and value & ENABLE:
-            bits |= enable_bit(register)
-    return bits
 
 
 def control_nibble(control: int, n: int) -> int:

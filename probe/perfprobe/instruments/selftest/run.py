@@ -63,21 +63,18 @@ class CheckResults:
                 break
         for check in checks:
             tries = [outcome for (tried, _), outcome in best.items() if tried == check]
-            if cpus := self._cpus_with_counter(check):
+            if check is cpu_checks.OFFSET_CHECK:
+                cpus = self._cpus[1:]  # offsets are relative to the first CPU
+            else:  # on hybrids some CPUs lack some counters
+                column = self._log.counters.get(check.counter)
+                having = None if column is None else column.counter.cpus
+                cpus = [cpu for cpu in self._cpus if having is None or cpu in having]
+            if cpus:
                 self.results.append(conclude(check, tries, cpus, self._origin(check)))
 
     def add(self, check: Check, outcomes: Outcomes) -> None:
         tries = [outcome for _, outcome in outcomes]
         self.results.append(conclude(check, tries, [], self._origin(check)))
-
-    def _cpus_with_counter(self, check: Check) -> Sequence[int]:
-        """Returns the CPUs that have the counter; on hybrids some CPUs lack some counters."""
-        if check is cpu_checks.OFFSET_CHECK:
-            return self._cpus[1:]  # offsets are relative to the first CPU
-        column = self._log.counters.get(check.counter)
-        if column is None or column.counter.cpus is None:
-            return self._cpus
-        return [cpu for cpu in self._cpus if cpu in column.counter.cpus]
 
     def _origin(self, check: Check) -> str:
         column = self._log.counters.get(check.counter)
