@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import synth
 from sessions import session_of
-from sim_streams import messages, messages_lasting
+from sim_streams import messages
 from synth import frame
 
 from perfprobe import wire
@@ -179,15 +179,6 @@ def test_slots_that_do_not_add_up_are_suspect() -> None:
     assert ("topdown_retiring", Doubt.SLOTS) in interval.suspect_counters[1]
     assert np.isnan(interval.values["topdown_backend_ratio"]).all()
     assert np.isfinite(interval.values["ipc"]).all()
-
-
-def test_a_loss_of_slots_to_the_sibling_is_measured() -> None:
-    hello, result = messages_lasting("sim:neighbour,cpus=8,slots=1", 19.1)
-    session = session_of(Session(hello), result)
-    episode = next(e for e in session.ended if e.kind == "neighbour" and e.cause == "sibling")
-    both = 0.971 * 0.3 * 2.1e9 / 3.7e9
-    assert episode.evidence["slots_to_sibling"] == pytest.approx(both, abs=0.01)
-    assert episode.confidence == "measured"
 
 
 # --- multiplexed counters of perf: scaled to the whole span, or unknown

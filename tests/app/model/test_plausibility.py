@@ -155,15 +155,6 @@ def test_metrics_and_states_are_computed_with_a_tsc_counter() -> None:
     assert suspect_rows("util", result, marked).tolist() == [False, True]
 
 
-def test_ratios_to_the_tsc_are_unknown_without_it() -> None:
-    result = session(tsc=False)
-    interval = result.take_interval()
-    assert result.evaluator.first_missing_counter("util") is not None
-    assert "tsc" not in interval.counts
-    assert not (interval.values["util"] >= 0).any()
-    assert interval.suspect_counters == {}
-
-
 def test_a_tsc_without_a_frequency_is_not_used() -> None:
     greeting = synth.hello(COUNTERS, stamp="raw", tsc_hz=None)
     assert not Session(greeting).counters.has_tsc

@@ -32,18 +32,6 @@ def test_differences_cover_the_requested_time() -> None:
     assert (watched_job.pids(), watched_job.cpus()) == ({40}, {3})
 
 
-def test_a_job_is_the_sum_of_its_threads() -> None:
-    watched_job = WatchedJob("job")
-    for i in range(3):
-        unchanged = [40, "job", 0, i * 100 * MS, 0, 0, 0]
-        other = [40, "job", 1, i * 50 * MS, i * 50 * MS, 0, i]
-        watched_job.read_record(record(t40=unchanged, t41=other), i * 100 * MS)
-    job = watched_job.total_activity(SECOND)
-    assert job.run_s == pytest.approx(0.3)
-    assert job.wait == pytest.approx(0.25)
-    assert job.involuntary == 2
-
-
 def test_sleeping_and_rarely_read_threads_are_kept_and_ended_ones_dropped() -> None:
     watched_job = WatchedJob("job")
     watched_job.read_record(record(t1=[1, "a", 0, 5, 5, 0, 0], t2=[1, "a", 1, 5, 5, 0, 0]), 0)

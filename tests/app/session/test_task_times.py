@@ -152,14 +152,6 @@ def test_io_pressure_bounds_the_waits_of_one_task() -> None:
     assert later.io_stall_s == 0
 
 
-def test_sleep_is_unknown_without_states() -> None:
-    times = RunTimes([0, 1])
-    job = WatchedJob(str(ROOT))
-    job.read_record({"watched": {"threads": {"100": [ROOT, "job", 1, 5, 5, 0, 0]}, "more": 0}}, MS)
-    times.add_job_record(job, MS)
-    assert times.job_time() is None
-
-
 def test_a_stop_costs_the_expected_run_time() -> None:
     busy = times_in_states(*"R" * 11, *"T" * 10, ran=1.0)
     assert busy.by_cpu("stop_loss_s").tolist() == pytest.approx([0.0, 1.0], abs=0.06)

@@ -88,6 +88,18 @@ def test_a_mark_that_one_recording_lacks_is_reported(tracks: tuple[Track, Track]
     assert "not aligned" in text(pair_page(state(tracks, Alignment("mark", "store")))[0][0])
 
 
+def test_alignments_that_both_have_follow_each_other(tracks: tuple[Track, Track]) -> None:
+    """The cursor stays at its time of A."""
+    result = state(tracks, Alignment(), cursor_s=9.0)
+    seen = []
+    for _ in range(4):
+        time_of_a = round(result.cursor_s * 1e9) + result.origins_ns[0] - tracks[0].ends_ns[0]
+        seen.append((result.alignment.text, time_of_a / 1e9))
+        result.align_next()
+    assert seen == [("the start", 9.0), ("the start of the command", 9.0), ("mark solve", 9.0),
+                    ("the start", 9.0)]  # fmt: skip
+
+
 def test_recordings_without_another_shared_moment_say_so(tracks: tuple[Track, Track]) -> None:
     result = state((tracks[0], Track("plain", tracks[1].session.hello)), Alignment(), width=160)
     result.tracks[1].on_end()

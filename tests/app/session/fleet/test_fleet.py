@@ -29,7 +29,6 @@ from perftop.session.fleet_machine import (
     MachineEpisode,
     lost_share,
     main_task,
-    mean_numbers,
     read_numbers,
 )
 from perftop.session.fleet_machine import Machine as Row
@@ -97,16 +96,6 @@ def test_a_shared_cause_is_listed_once() -> None:
     assert shared.lost == pytest.approx(31 * 0.2)
 
 
-def test_episodes_of_two_detectors_with_one_cause_are_joined() -> None:
-    one = machine("a")
-    one.running = [
-        MachineEpisode("a", kind, "hypervisor", NOW - 5, None, 0.1)
-        for kind in ("steal", "neighbour")
-    ]
-    (result,) = Fleet([one]).running()
-    assert (result.kind, result.machines) == ("steal", ("a",))
-
-
 def test_ended_episodes_are_joined_only_if_they_began_together() -> None:
     results = []
     for i in range(4):
@@ -135,13 +124,6 @@ def test_lost_time_is_relative_to_the_wanted_time() -> None:
     results = {**UNKNOWN_NUMBERS, "busy": 0.6, "steal": 0.2, "clock_hz": 2e9, "ceiling_hz": 4e9}
     assert lost_share(results) == pytest.approx((0.2 + 0.6 * 0.5) / 0.8)
     assert lost_share(UNKNOWN_NUMBERS) != lost_share(UNKNOWN_NUMBERS)
-
-
-def test_means_exclude_unknown_values() -> None:
-    a = {**UNKNOWN_NUMBERS, "busy": 1.0, "clock_hz": 2e9, "steal": 0.1}
-    b = {**UNKNOWN_NUMBERS, "busy": 0.5, "clock_hz": 3.5e9}
-    assert mean_numbers([a, b])["clock_hz"] == pytest.approx(2.5e9)
-    assert mean_numbers([a, b])["steal"] == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(("unknown", "ceiling_hz", "below"), [
@@ -236,17 +218,6 @@ def test_suspect_samples_are_counted_once() -> None:
         live.process([machine.frame(seq)])
         live.session.suspect_samples += 1
     assert row.suspect_count == 4
-
-
-def test_metrics_equal_those_of_the_cpus() -> None:
-    row = row_after_samples(Machine(loads={cpu: CpuLoad(util=0.75, hz=2.4e9) for cpu in range(8)}))
-    result = row.numbers
-    assert result["busy"] == pytest.approx(0.75, abs=0.01)
-    assert result["clock_hz"] == pytest.approx(2.4e9, rel=0.01)
-    assert result["ceiling_hz"] == pytest.approx(3.2e9)
-    assert result["below"] == pytest.approx(1.0)
-    assert result["both"] + result["lp0"] + result["lp1"] + result["neither"] == pytest.approx(1.0)
-    assert (row.cpu_count, row.core_count, row.is_answering) == (8, 4, True)
 
 
 def test_episodes_have_arrival_times() -> None:

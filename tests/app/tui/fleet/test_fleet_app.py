@@ -18,6 +18,7 @@ from textual.events import MouseScrollDown, MouseScrollUp
 from textual.pilot import Pilot
 from textual.widgets import Static
 
+from perftop.draw import strips
 from perftop.model.kinds import CAUSES, STEAL_CAUSE
 from perftop.session.fleet import Fleet
 from perftop.session.fleet_machine import UNKNOWN_NUMBERS, LiveMachine, Machine, MachineEpisode
@@ -71,6 +72,16 @@ def line(lines: Sequence[str], text: str) -> int:
 
 
 FLEETS = small_fleet, middle_fleet, large_fleet
+
+
+def test_the_largest_loss_fills_the_chart_of_a_machine() -> None:
+    machine = Machine("node")
+    for i in range(30):
+        machine.add_numbers(1000.0 + i, dict(UNKNOWN_NUMBERS) | {"lost": 0.02})
+    state = FleetState(Fleet([machine]), 1030.0, 80, 24)
+    title, top, *_ = fleet_page.loss_chart_lines(state, machine, 60, 8)
+    assert "lost · node" in strips.text(title[0])
+    assert strips.text(top[0]).split() == ["2.0", "███"]
 
 
 @pytest.mark.parametrize(

@@ -192,16 +192,6 @@ def test_the_metric_that_most_cpus_lose_is_red(kind: str, cause: str, number: st
     assert red_metrics(ALL[:1]) == []
 
 
-def test_the_line_of_the_machine_has_an_empty_cell_at_each_end() -> None:
-    observed = observe(Machine())
-    empty_cells = []
-    for width in range(20, 200):
-        line = strips.text(machine_line.machine_line(*observed, [], width))
-        assert line.startswith(" ")
-        empty_cells.append(width - len(line))
-    assert min(empty_cells) == 1
-
-
 def test_four_uncounted_threads_have_a_range_of_neither() -> None:
     session, interval = observe(
         Machine(cores=2, threads=4, loads={i: CpuLoad(0.2) for i in range(8)})
@@ -212,3 +202,13 @@ def test_four_uncounted_threads_have_a_range_of_neither() -> None:
         assert len(text) == width
         assert text.find("▒ may be") not in range(min_start)
     assert "neither  20–80  %   0.80 of 4 threads active" in text
+
+
+def test_the_history_of_steal_is_red_back_to_where_it_became_high() -> None:
+    high = machine_line.MIN_HIGHLIGHTED_STEAL
+    for values, styles in (
+        ([high, 0.0, nan, high, high], [("over", 1), ("steal", 2), ("alarm", 2)]),
+        ([high, high], [("alarm", 2)]),
+        ([high, high, 0.0], [("over", 2), ("steal", 1)]),
+    ):
+        assert machine_line._steal_styles(values) == styles

@@ -21,9 +21,10 @@ from perftop.session.losses import LossHistory, LossSums
 from perftop.session.session import Session
 from perftop.tui.shared import loss_panels, panels
 from perftop.tui.shared.cores import Cores
-from perftop.tui.shared.episode_style import drop_duplicate_losses
+from perftop.tui.shared.episode_style import RowEpisodes, drop_duplicate_losses
 from perftop.tui.shared.loss_panels import (
     CoreLoss,
+    losing_cores,
     package_loss_lines,
     worst_core_lines,
 )
@@ -139,6 +140,18 @@ def test_cores_that_lose_alike_have_the_range_of_their_losses(
     share_text, history = shared_row.split("alike")[1].lstrip().split("  ", 1)
     assert (share_text, history.split()) == (text, ["█"]), "nothing was measured before the session"
     assert {len(line) for line in texts if line.endswith("█")} == {59}
+
+
+def test_the_largest_loss_comes_first_and_one_of_unknown_size_last() -> None:
+    session, interval = observe(Machine(cores=4, threads=1), 20)
+    session.detector.running[:] = [
+        Episode("neighbour", [cpu], 0, None, depth, "memory")
+        for cpu, depth in enumerate((None, 0.2, 0.3, 0.4))
+    ]
+    cores, episodes = Cores(session), RowEpisodes(session)
+    episodes.update(interval)
+    listed = losing_cores(session, interval, cores, episodes, episodes.victims_by_row(cores))
+    assert [loss.cpu for loss in listed] == [3, 2, 1, 0]
 
 
 def test_the_losses_of_a_package_are_shares_of_what_its_tasks_wanted(

@@ -15,16 +15,13 @@ from played_apps import Run, running_app
 from terminal_apps import messages, shown_app, wait_until_drawn
 from textual import events
 
-from perftop.draw import strips, theme
-from perftop.draw.strips import OFFLINE_LEVEL, UNKNOWN_LEVEL
+from perftop.draw import theme
 from perftop.session.values import COLUMNS_BY_KEY
 from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.row_numbers import field_scale
 from perftop.tui.views import heat_cells
 from perftop.tui.views.heat_cells import CoreGroup
 from perftop.tui.views.heat_map import HeatMap
-
-LEVELS = [OFFLINE_LEVEL, UNKNOWN_LEVEL, *range(theme.HEAT_STEPS)]
 
 
 def packages_and_names(
@@ -105,20 +102,21 @@ def test_caches_of_a_die_are_adjacent(caches: list[int | None], labels: list[str
     assert [group.label for group in groups] == labels
 
 
-# --- look of cells
-
-
-@pytest.mark.parametrize(("wide", "ascii_"), [(2, False), (3, False), (4, False), (2, True)])
-def test_no_two_states_of_a_cell_look_alike(wide: int, ascii_: bool) -> None:
-    made_ = {strips.level_pair_cells(u, l, wide, ascii_): (u, l) for u in LEVELS for l in LEVELS}
-    nothing_known = 0 if ascii_ else 2  # off and unknown: both shown as unknown
-    assert len(made_) == len(LEVELS) ** 2 - nothing_known
-
-
 # --- metrics and their scales
 
 
 CLOCK = COLUMNS_BY_KEY["busy_hz"]
+
+
+@pytest.mark.parametrize(("width", "side_by_side"), [(94, True), (93, False)])
+def test_groups_are_side_by_side_if_there_is_room(width: int, side_by_side: bool) -> None:
+    """8 cells of 4 with marks, a gap at the end and a label of 5: 46 columns, twice, with 2
+    between."""
+    layout = layout_of((1, 2, 8), 2, width, 16)
+    assert (layout.cell.width, layout.cell.height) == (4, 2)
+    first, second = layout.cell_positions[0], layout.cell_positions[8]
+    assert (first[1] == second[1]) is side_by_side
+    assert second[0] - first[0] == (48 if side_by_side else 0)
 
 
 @given(st.lists(st.floats(0.8e9, 4.0e9), min_size=1, max_size=8), st.floats(-1e7, 1e7))
@@ -221,20 +219,6 @@ async def test_cores_on_which_one_task_loses_alike_share_a_row_of_the_worst() ->
         lines = app.composed_lines()
         assert any("+10 alike" in line for line in lines)
         assert any(line[103:].startswith("▌ ◐ core 0:24") for line in lines), "the selected core"
-
-
-@pytest.mark.parametrize(("packages", "is_shown"), [(8, True), (64, False)])
-async def test_losses_of_packages_leave_room_for_cores_and_episodes(
-    packages: int, is_shown: bool
-) -> None:
-    feed = messages(64, 30, f"guest,smt=1,packages={packages}")
-    async with shown_app(feed) as app:
-        await app.screen_stack[0].run_action("view('heat')")
-        await wait_until_drawn(app)
-        texts = "\n".join(app.composed_lines())
-        assert "ten worst" in texts
-        assert "what happened" in texts
-        assert ("lost over 10 min" in texts) == is_shown
 
 
 async def test_a_map_without_losing_cores_has_what_happened_beside_it() -> None:
