@@ -168,7 +168,8 @@ def verdicts(case: DropCase) -> Iterator[Verdict]:
     power_limit = POWER_LIMITS[is_at_limit("power_limit2_w")]
     # The active limits, most frequent first. A clue may show that power is limited without showing
     # by which limit.
-    active = [(clue, share) for clue, share in counts.clue_shares() if share >= clue.min_share]
+    shares = [(clue, mean(clue.key, clue.bit_name)) for clue in counts.clues]
+    active = [(clue, share) for clue, share in shares if share > 0 and share >= clue.min_share]
     active.sort(key=lambda pair: -pair[1] if pair[0].min_share else 0.0)
     if not is_at_limit("power_limit_w"):
         active = [pair for pair in active if pair[0].bit_name != AMBIGUOUS_REASON] or active
@@ -335,7 +336,7 @@ class DropCounts:
     """The sums of a tally over one episode."""
 
     def __init__(self, tally: CounterTally, sums: Floats) -> None:
-        self._tally, self._sums = tally, sums.tolist()
+        self._tally, self._sums, self.clues = tally, sums.tolist(), tally.clues
         base = sums[tally.bases]
         counts = np.where(tally.is_bit & (sums < MIN_POLLS), 0.0, sums)
         means = np.divide(counts, base, out=np.full(len(sums), nan), where=base != 0)
@@ -346,11 +347,6 @@ class DropCounts:
         the polls; NaN where unknown."""
         column = self._tally.columns.get((key, bit_name))
         return nan if column is None else self._means[column]
-
-    def clue_shares(self) -> list[tuple[LimitClue, float]]:
-        """Returns the clues that were seen, with their shares."""
-        shares = [(clue, self.mean(clue.key, clue.bit_name)) for clue in self._tally.clues]
-        return [(clue, share) for clue, share in shares if share > 0]
 
     def polls(self, key: str) -> float:
         entry = self._tally.entries.get(key)

@@ -4,7 +4,7 @@ change or end. The detectors of suspect counters and of neighbours are in this f
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -189,30 +189,13 @@ class SuspectCounters(Detector):
         return min(last, int(doubted_samples[0])) if len(doubted_samples) else last
 
     def process(self, sample: Sample) -> list[Episode]:
-        suspect_counters = sample.delta.suspect_counters if sample.is_doubted else {}
-        doubts = {self._topology[row].cpu: doubts for row, doubts in suspect_counters.items()}
-        return self.step(doubts, sample.since_ns, sample.time_ns)
-
-    def step(
-        self, doubts: Mapping[int, set[tuple[str, Doubt]]], since_ns: int, time_ns: int
-    ) -> list[Episode]:
-        """Processes one sample. Returns the episodes that ended. `doubts`: suspect counters and the
-        doubts about them, by CPU number."""
-        if doubts:
-            self._add(doubts, since_ns, time_ns)
-        clean_ns = max(CLEAN_NS, CLEAN_SAMPLES * (time_ns - since_ns))
-        finished = [e for e in self._running if time_ns - e.last_ns >= clean_ns]
-        self._running = [e for e in self._running if e not in finished]
-        return [self._episodes.end(e.episode, e.last_ns) for e in finished]
-
-    def _add(
-        self, doubts: Mapping[int, set[tuple[str, Doubt]]], since_ns: int, time_ns: int
-    ) -> None:
+        since_ns, time_ns = sample.since_ns, sample.time_ns
         doubts_by_key: dict[str, dict[int, Doubt]] = {}
-        for cpu, cpu_doubts in doubts.items():
-            for key, doubt in cpu_doubts:
+        """The doubts about each counter, by CPU number."""
+        for row, doubts in sample.delta.suspect_counters.items() if sample.is_doubted else ():
+            for key, doubt in doubts:
                 name = WHOLE_READ_CAUSE if doubt == Doubt.BACKWARDS else key
-                doubts_by_key.setdefault(name, {})[cpu] = doubt
+                doubts_by_key.setdefault(name, {})[self._topology[row].cpu] = doubt
         for running in self._running:
             running.new_cpus.clear()
         for key, cpus in sorted(doubts_by_key.items()):
@@ -224,12 +207,16 @@ class SuspectCounters(Detector):
             suspect.first_doubts.setdefault(key, min(cpus.values()))
             suspect.last_ns = time_ns
             suspect.new_cpus.update(cpus)
-        for running in self._running:
+        for running in self._running if doubts_by_key else ():
             running.samples.update(running.new_cpus)
             episode = running.episode
             episode.cpus, episode.cause = sorted(running.samples), ", ".join(running.first_doubts)
             reasons = {key: doubt.name.lower() for key, doubt in running.first_doubts.items()}
             episode.evidence = {**reasons, "samples": max(running.samples.values())}
+        clean_ns = max(CLEAN_NS, CLEAN_SAMPLES * (time_ns - since_ns))
+        finished = [e for e in self._running if time_ns - e.last_ns >= clean_ns]
+        self._running = [e for e in self._running if e not in finished]
+        return [self._episodes.end(e.episode, e.last_ns) for e in finished]
 
 
 # --- Detects losses to neighbours, on the watched job's CPUs or, without a job, on all busy CPUs.

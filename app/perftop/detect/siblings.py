@@ -23,7 +23,7 @@ from perftop.model.delta import add_samples, first_true, latest_known_values
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import Sample, SampleBatch, SampleReader
 from perftop.model.smt import SmtShares
-from perftop.model.tasks import RunningTasks, Task
+from perftop.model.tasks import RunningTasks
 
 LOSS_START, LOSS_END = 0.1, 0.05
 """Shares of the undisturbed IPC at which a loss starts and below which it ends, also for losses to
@@ -341,9 +341,14 @@ class UndisturbedPrograms:
         if not self._losses.is_quiet:
             is_unproven = self._losses.is_losing & ~self._losses.is_in_episode & busy & ~is_new
             for i in np.flatnonzero(is_unproven).tolist():
-                start_ns = self._losses.shares[i].start_ns
+                # Its main task must have run after the loss started, and not only before.
+                begin_ns, now_ns = self._running.since_ns, self._running.time_ns
+                since_ns = max(self._losses.shares[i].start_ns, begin_ns)
                 first_tasks = self._running.tasks_on(self._cpu_lists[i][0])[:1]
-                self.is_proven[i] |= have_run_since(self._running, first_tasks, start_ns)
+                had_ns = sum(task.share for task in first_tasks) * (now_ns - begin_ns)
+                left_ns = had_ns - (since_ns - begin_ns)
+                is_proven = left_ns >= MIN_PRESENT_SHARE * (now_ns - since_ns) > 0
+                self.is_proven[i] |= is_proven
         return changed
 
     def is_same_program(self, undisturbed_s: Floats) -> Bools:
@@ -351,14 +356,6 @@ class UndisturbedPrograms:
         Without task records, these are CPUs that were undisturbed for long enough."""
         has_records = bool(self._running.time_ns)
         return self.is_proven if has_records else np.asarray(undisturbed_s >= STABLE_S)
-
-
-def have_run_since(running: RunningTasks, tasks: Sequence[Task], start_ns: int) -> bool:
-    """Returns whether the tasks must have run after the loss started, and not only before."""
-    since_ns = max(start_ns, running.since_ns)
-    had_ns = sum(task.share for task in tasks) * (running.time_ns - running.since_ns)
-    left_ns = had_ns - (since_ns - running.since_ns)
-    return left_ns >= MIN_PRESENT_SHARE * (running.time_ns - since_ns) > 0
 
 
 # --- Counts how often each program's IPC changes when its sibling starts or stops, and how often at

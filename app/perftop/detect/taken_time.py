@@ -344,12 +344,8 @@ class Steals(Detector):
 
     def process(self, sample: Sample) -> list[Episode]:
         stolen_s = sample.values.numerators[INDEX["steal"]]
-        ended = self.step(stolen_s, sample.since_ns, sample.time_ns)
-        self.is_calm = not self._steals.running
-        return ended
-
-    def step(self, stolen_s: Floats, since_ns: int, time_ns: int) -> list[Episode]:
-        """Processes one sample of stolen seconds by CPU. Returns the episodes that ended."""
+        """Stolen seconds by CPU."""
+        since_ns, time_ns = sample.since_ns, sample.time_ns
         if not self._steals.running and not (stolen_s > 0).any():
             return []
         has_tick = stolen_s >= TICK_S / 2
@@ -385,6 +381,7 @@ class Steals(Detector):
                     steal.episode.evidence = {"usual_share": round(usual, 3)}
             ticks = float(self._tick_counts[steal.members].sum())
             steal.episode.evidence |= {"ticks": round(ticks), "tick_s": TICK_S}
+        self.is_calm = not self._steals.running
         return ended
 
 

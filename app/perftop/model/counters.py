@@ -162,13 +162,6 @@ class Counters:
             last = column.index + column.counter.columns
             delta.tables[column.block].increments[..., column.index : last][rows] = np.nan
 
-    def drop_cpus(self, delta: Delta, rows: Ints) -> None:
-        """Marks the CPUs in these rows as not read."""
-        for block in self.hello.blocks:
-            if block.scope == "cpu":
-                delta.tables[block.name].ticks[..., rows] = 0.0
-                delta.tables[block.name].increments[..., rows, :] = 0.0
-
     def steps(self, frames: Sequence[wire.Frame]) -> Delta:
         """Returns each counter's increment since the previous read of its row, for each frame."""
         delta = self.empty_delta(len(frames))

@@ -358,7 +358,11 @@ class SampleReader:
             is_suspect = delta.doubts[sample][:, indexes].any(axis=1)
             is_suspect_core = self.cores.threads(is_suspect.astype(float), 0.0).any(axis=1)
             with_siblings = is_suspect | np.append(is_suspect_core, False)[self.cores.core_by_cpu]
-            self.counters.drop_cpus(trusted_delta[sample], np.flatnonzero(with_siblings))
+            for block in self.hello.blocks:  # these CPUs count as not read
+                if block.scope == "cpu":
+                    table = trusted_delta.tables[block.name]
+                    table.ticks[sample, with_siblings] = 0.0
+                    table.increments[sample, with_siblings] = 0.0
         return trusted_delta
 
     def ceilings(self, delta: Delta, values: Values) -> Ceilings:

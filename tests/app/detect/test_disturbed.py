@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import synth
 from nightly import cases_by_day
+from rate_streams import sample_with
 from sessions import session_of
 from sim_streams import Timed, messages_lasting
 
@@ -153,9 +155,14 @@ def play(*samples: Doubts, every_ns: int = S) -> tuple[RunningEpisodes, list[Epi
     """Returns the running and the ended episodes. Clean samples are appended to end all
     episodes."""
     detector, ended = RunningEpisodes(), []
-    suspects = SuspectCounters(SampleReader(synth.hello()), detector)
+    reader = SampleReader(synth.hello(cores=1024, threads=1))
+    suspects = SuspectCounters(reader, detector)
     for seq, result in enumerate((*samples, *[{}] * max(3, 1_000_000_000 // every_ns))):
-        ended += suspects.step(result, seq * every_ns, (seq + 1) * every_ns)
+        by_row = {reader.position[cpu]: doubts for cpu, doubts in result.items()}
+        ended += suspects.process(sample_with(
+            {}, since_ns=seq * every_ns, time_ns=(seq + 1) * every_ns, is_doubted=bool(result),
+            delta=SimpleNamespace(suspect_counters=by_row),
+        ))  # fmt: skip
     return detector, ended
 
 

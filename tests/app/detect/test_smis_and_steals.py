@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import synth
 from fakes import Machine
-from rate_streams import S, SteppedDetector
+from rate_streams import S, SteppedDetector, sample_with
 
+from perftop.base.arrays import Floats
 from perftop.detect.engine import RunningEpisodes
 from perftop.detect.taken_time import Smis, Steals
 from perftop.model.kinds import Episode
-from perftop.model.sample_reader import SampleReader
+from perftop.model.numbers import INDEX
+from perftop.model.sample_reader import Sample, SampleReader
 
 PAUSE = 1_000_000_000 // S
 SMI = synth.counter("smi", "1", bits=32)
@@ -95,6 +99,11 @@ def test_unknown_columns_are_not_counted() -> None:
 # --- steal, in ticks of 10 ms
 
 
+def steal_sample(stolen_s: Floats, since_ns: int, time_ns: int) -> Sample:
+    values = SimpleNamespace(numerators={INDEX["steal"]: stolen_s})
+    return sample_with({}, values=values, since_ns=since_ns, time_ns=time_ns)
+
+
 class StealSteps(SteppedDetector):
     """Adds a number of ticks to the first CPU in each sample, and none to the other three."""
 
@@ -105,7 +114,7 @@ class StealSteps(SteppedDetector):
     def advance(self, *ticks: float, others: float = 0, ns: int = S) -> StealSteps:
         for n in ticks:
             stolen_s = np.array([n, *[others] * 3]) * 0.01
-            self.ended += self.steals.step(stolen_s, *self.step_of(ns))
+            self.ended += self.steals.process(steal_sample(stolen_s, *self.step_of(ns)))
         return self
 
 
@@ -144,7 +153,7 @@ def test_only_steal_above_the_usual_is_an_episode(usual_share: float) -> None:
     for sample in range(600 * 20):
         share = 0.25 if sample % 600 >= 570 else usual_share
         stolen_s = np.array([0.01 * rng.poisson(10 * share)])
-        episodes += steals.step(stolen_s, sample * S, (sample + 1) * S)
+        episodes += steals.process(steal_sample(stolen_s, sample * S, (sample + 1) * S))
     episodes += detector.running
     starts = [episode.start_ns // S for episode in episodes]
     assert len({start // 600 for start in starts if start % 600 >= 560}) >= 18
