@@ -391,14 +391,18 @@ class Throttles(Detector):
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._episodes = episodes
         self._thermal, self._modulation = ThermalStatus(reader), ClockModulation(reader)
-        self._kernel_throttling = KernelThrottling(reader, episodes)
-        polled = self._thermal.is_available or self._modulation.is_available
-        self.is_available = polled or self._kernel_throttling.is_available
-        self._by_kernel = self._kernel_throttling.is_available and not self._thermal.is_available
-        self.follows_drops = self._by_kernel
+        columns = (reader.counters.columns.get(key) for key in KERNEL_COUNTERS)
+        self._kernel_columns = [column for column in columns if column is not None]
+        """The kernel's counters, which are used in streams without polled status bits."""
+        if self._thermal.is_available:
+            self._kernel_columns = []
+        self._cpus = {"package": reader.hello.packages, "core": reader.hello.cores}
+        self._dropped_ns: dict[int, int] = {}
+        """By CPU, the raw time of its last drop, which already accounts for the throttling."""
         self._polled_triggers = [*self._thermal.triggers, *self._modulation.triggers]
-        kernel_signs = self._kernel_throttling.triggers if self._by_kernel else []
-        self.triggers = [*self._polled_triggers, *kernel_signs]
+        kernel_triggers = [counter_advances(column) for column in self._kernel_columns]
+        self.triggers = [*self._polled_triggers, *kernel_triggers]
+        self.is_available, self.follows_drops = bool(self.triggers), bool(self._kernel_columns)
         self._standstill = Standstill(reader)
         self._throttles = ShareEpisodes(
             episodes, "throttle", THROTTLE_START, THROTTLE_END, reader.hello.sample_ns,
@@ -406,7 +410,7 @@ class Throttles(Detector):
         )  # fmt: skip
 
     def process(self, sample: Sample) -> list[Episode]:
-        ended = self._kernel_throttling.process(sample) if self._by_kernel else []
+        ended = self._kernel_throttles(sample) if self._kernel_columns else []
         if self.is_calm and not any(sample.part(sign) for sign in self._polled_triggers):
             return ended
         cores = sample.cores
@@ -446,27 +450,14 @@ class Throttles(Detector):
         self.is_calm = self._throttles.is_quiet
         return ended
 
-
-class KernelThrottling:
-    """Detects throttling in streams without polled status bits. The kernel adds the throttled time
-    to a counter when throttling ends, so these episodes have already ended."""
-
-    def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
-        self._episodes = episodes
-        columns = (reader.counters.columns.get(key) for key in KERNEL_COUNTERS)
-        self._columns = [column for column in columns if column is not None]
-        self.is_available = bool(self._columns)
-        self.triggers = [counter_advances(column) for column in self._columns]
-        self._cpus = {"package": reader.hello.packages, "core": reader.hello.cores}
-        self._dropped_ns: dict[int, int] = {}
-        """By CPU, the raw time of its last drop, which already accounts for the throttling."""
-
-    def process(self, sample: Sample) -> list[Episode]:
+    def _kernel_throttles(self, sample: Sample) -> list[Episode]:
+        """Returns throttles by the kernel's count. It adds the throttled time to a counter when
+        throttling ends, so these episodes have already ended."""
         time_ns, dropped_ns = sample.time_ns, self._dropped_ns
         for drop in self._episodes.of_kind("turbo-drop"):
             dropped_ns.update(dict.fromkeys(drop.cpus, time_ns))
         ended: list[Episode] = []
-        for column in self._columns:
+        for column in self._kernel_columns:
             booked_s = sample.delta.tables[column.block].increments[:, column.index]
             groups = self._cpus[column.scope]
             for row in np.flatnonzero(booked_s > 0).tolist():
@@ -479,10 +470,6 @@ class KernelThrottling:
                 ]  # fmt: skip
                 if cpus:
                     evidence = {"throttled_s": round(seconds, 3), "told_by": KERNEL}
-                    cause_confidence = confidence("throttle", "thermal")
-                    span = start_ns, time_ns
-                    episode = Episode(
-                        "throttle", cpus, *span, None, "thermal", evidence, cause_confidence
-                    )
-                    ended.append(episode)
+                    found = None, "thermal", evidence, confidence("throttle", "thermal")
+                    ended.append(Episode("throttle", cpus, start_ns, time_ns, *found))
         return ended

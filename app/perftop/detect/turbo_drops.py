@@ -469,7 +469,21 @@ class Licenses(Detector):
         times = sample.since_ns, sample.time_ns
         ended = self._licenses.step(share, cycles, cores.group, cores.lists, *times, further_sums)
         for running in self._licenses.running:
-            self._describe(running)
+            sums, episode = running.sums, running.episode
+            run_s, cycles_sum, allowed = sums[[RUN_S, CYCLES, ALLOWED]].tolist()
+            main_level = int(sums[FIRST_LEVEL:].argmax())
+            level_share = float(sums[FIRST_LEVEL + main_level] / cycles_sum)
+            level = SimdLevel(int(self._levels[main_level][-1]), level_share)
+            episode.cause, episode.evidence = "level", {"simd": level}
+            is_counted = not sums[SCALED_SAMPLES]
+            episode.confidence = confidence("license", "level", counted=is_counted)
+            episode.evidence["busy_hz"] = round(cycles_sum / run_s)
+            episode.depth = None  # unless a ceiling is known: the distance of the clock from it
+            if allowed > 0:
+                deficit = allowed - cycles_sum
+                is_below = deficit >= MIN_MISSING * allowed
+                episode.depth = deficit / run_s if is_below else 0.0
+                episode.evidence["ceiling_hz"] = round(allowed / run_s)
         self.is_calm = self._licenses.is_quiet
         return ended
 
@@ -480,22 +494,3 @@ class Licenses(Detector):
         known_counts = (counts for counts in increments if counts is not None)
         by_core = [batch.cores.max_of_threads(counts) for counts in known_counts]
         return np.nan_to_num(np.stack(by_core, axis=1))
-
-    def _describe(self, running: ShareEpisode) -> None:
-        """Sets the evidence, and the depth: the distance of the clock from its ceiling."""
-        sums = running.sums
-        run_s, cycles, allowed = sums[[RUN_S, CYCLES, ALLOWED]].tolist()
-        main_level = int(sums[FIRST_LEVEL:].argmax())
-        number = int(self._levels[main_level][-1])
-        share = float(sums[FIRST_LEVEL + main_level] / cycles)
-        level = SimdLevel(number, share)
-        episode = running.episode
-        episode.cause, episode.evidence = "level", {"simd": level}
-        episode.confidence = confidence("license", "level", counted=not sums[SCALED_SAMPLES])
-        episode.evidence["busy_hz"] = round(cycles / run_s)
-        if allowed > 0:
-            deficit = allowed - cycles
-            episode.depth = deficit / run_s if deficit >= MIN_MISSING * allowed else 0.0
-            episode.evidence["ceiling_hz"] = round(allowed / run_s)
-        else:  # no ceiling is known
-            episode.depth = None

@@ -133,10 +133,6 @@ class Evaluator:
             parts.append(f"{variant.origin} ({', '.join(origins)})")
         return " | ".join(parts) or None
 
-    def has_metric(self, key: str, row: int) -> bool:
-        """Returns whether this CPU has the metric."""
-        return bool(self._masks[key][row])
-
     def cpus_with(self, key: str) -> Bools:
         """Returns a mask of the CPUs that have the metric."""
         return self._masks[key]

@@ -322,7 +322,7 @@ class SampleReader:
             doubted_samples = np.union1d(doubted_samples, partly_read)
         self._doubts = own_doubts[-1].copy()  # a view would keep the whole batch in memory
         split = self.splitter.split(delta, values, self.online)
-        ceilings = self.ceilings(delta, values)
+        ceilings = self.turbo.ceilings(delta, values["util"], self.online)
         distribute = self._distribute_steal if self.hello.sample_ns < MIN_LONG_SAMPLE_NS else None
         low_hz = self.cores.by_cpu(ceilings.low_hz)
         lost = lost_time(values, low_hz, self.evaluator, estimated, distribute)
@@ -364,10 +364,6 @@ class SampleReader:
                     table.ticks[sample, with_siblings] = 0.0
                     table.increments[sample, with_siblings] = 0.0
         return trusted_delta
-
-    def ceilings(self, delta: Delta, values: Values) -> Ceilings:
-        """Returns the turbo ceiling of each core. `values`: the metrics of the same span."""
-        return self.turbo.ceilings(delta, values["util"], self.online)
 
 
 class StackedSamples:

@@ -159,7 +159,7 @@ def _cpu_line(session: Session, interval: Interval, row: int, counted: float | N
     reasons = {}
     for key in session.evaluator.metrics:
         line[key] = json_number(float(interval.values[key][row]))
-        if line[key] is None and session.evaluator.has_metric(key, row):
+        if line[key] is None and session.evaluator.cpus_with(key)[row]:
             reasons[key] = absence_reason(session, interval, row, key)
     if tasks := interval.snapshot.activity_on(str(line["cpu"]))[:1]:
         task = tasks[0].task

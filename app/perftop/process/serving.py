@@ -205,7 +205,14 @@ class Readers:
         outbox = Outbox(peer.fileno(), QUEUE_BYTES, self._encode_once)
         self._outboxes[peer] = outbox
         if self._hello is not None:
-            outbox.put(self._current_hello(self._hello))
+            hello = replace(self._hello, topology=list(self._topology.values()))
+            past_ns = self._now_ns - hello.raw_ns
+            # If the machine was suspended, the times stay those of the first hello: frames count
+            # suspended time from there on.
+            if past_ns > 0 and not self._slept:
+                wall_ns = hello.wall_ns + past_ns
+                hello = replace(hello, raw_ns=self._now_ns, wall_ns=wall_ns, tsc=None)
+            outbox.put(hello)
             for note in self._state:
                 outbox.put(replace(note, time_ns=max(note.time_ns, self._now_ns)))
             self._flush(peer, outbox)
@@ -230,16 +237,6 @@ class Readers:
         for peer, outbox in list(self._outboxes.items()):
             outbox.put(message)
             self._flush(peer, outbox)
-
-    def _current_hello(self, hello: wire.Hello) -> wire.Hello:
-        """Returns hello for a new reader, with the current topology and time. If the machine was
-        suspended, the times stay those of the first hello: frames count suspended time from there
-        on."""
-        hello = replace(hello, topology=list(self._topology.values()))
-        past_ns = self._now_ns - hello.raw_ns
-        if past_ns <= 0 or self._slept:
-            return hello
-        return replace(hello, raw_ns=self._now_ns, wall_ns=hello.wall_ns + past_ns, tsc=None)
 
     def end_stream(self) -> None:
         """Ends the stream. Further messages are dropped until the next hello."""

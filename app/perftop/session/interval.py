@@ -210,7 +210,7 @@ class Span:
                 trusted_delta = self._trusted_delta
                 trusted_values = reader.evaluator.evaluate(trusted_delta)
             split = reader.splitter.split(trusted_delta, trusted_values, reader.online)
-            ceilings = reader.ceilings(self.delta, values)
+            ceilings = reader.turbo.ceilings(self.delta, values["util"], reader.online)
         totals, rates = reader.totals, reader.totals.rates(self.delta)
         columns = ((key, counters.columns.get(key)) for key in (*COUNTS, *events))
         tables = self.delta.tables

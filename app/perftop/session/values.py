@@ -376,7 +376,7 @@ class Reasons:
         cpu = self._session.topology[row].cpu
         metric = self._session.evaluator.metrics.get(key)
         if metric is not None and not count:
-            if self._session.evaluator.has_metric(key, row):
+            if self._session.evaluator.cpus_with(key)[row]:
                 return absence_reason(self._session, interval, row, key)
             needed_keys = (need for variant in metric.variants for need in variant.needs)
             texts = (_reason_text(self.lasting_reason(name, cpu)) for name in (key, *needed_keys))
@@ -445,7 +445,7 @@ def absence_reason(session: Session, interval: Interval, row: int, key: str) -> 
 
 def unknown_reason(session: Session, interval: Interval, rows: Sequence[int], key: str) -> str:
     """Returns why a metric that the source generally has is missing for all of these CPUs."""
-    served_rows = (row for row in rows if session.evaluator.has_metric(key, row))
+    served_rows = (row for row in rows if session.evaluator.cpus_with(key)[row])
     reasons = (absence_reason(session, interval, row, key) for row in served_rows)
     texts = dict.fromkeys(text for reason in reasons for text in reason.split("; "))
     return "; ".join(texts) or "not counted on these CPUs"
@@ -470,7 +470,7 @@ def state_reasons(session: Session, interval: Interval, core: int) -> dict[str, 
     dark = next((row for row in online_rows if isnan(interval.values["util"][row])), None)
     if texts:
         text = "; ".join(texts)
-    elif dark is not None and not session.evaluator.has_metric("util", dark):
+    elif dark is not None and not session.evaluator.cpus_with("util")[dark]:
         text = "busy time is not counted here"
     elif dark is not None or not interval.online[online_rows[0]]:
         text = absence_reason(session, interval, online_rows[0] if dark is None else dark, "util")

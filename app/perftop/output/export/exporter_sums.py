@@ -60,7 +60,7 @@ class Sums:
         needs = ({"tsc", *evaluator.needed_counters(key)} & positions.keys() for key in keys)
         self._needs = [[positions[counter] for counter in counters] for counters in needs]
         """By mode, the counters that it needs, as indices in `Counters.keys`."""
-        has_mode = [[evaluator.has_metric(key, row) for row in range(cpus)] for key in keys]
+        has_mode = [evaluator.cpus_with(key) for key in keys]
         self._is_exported: Bools = np.array(has_mode, bool)
         is_counted = map(session.counters.is_counted, COUNT_KEYS)
         self._has_counter: Bools = np.array([*is_counted], bool)
