@@ -197,6 +197,8 @@ class OpenedEvents:
     """The open group; None if no event could be opened."""
     host_only: bool = False
     """Whether the events exclude guests of KVM."""
+    unfit: bool = False
+    """Whether no event is open because the group would not fit even on free counters."""
 
 
 def open_events(
@@ -256,7 +258,7 @@ def open_group(
         if with_trial and attempt.unfit:
             events = _without_next_role(events, dropped, TOO_FEW_COUNTERS)
             continue
-        missing |= attempt.refused
+        missing |= attempt.missing
         if (group := attempt.group) is None:
             break
         trial, implausible = None, dict[str, Trouble]()
@@ -314,18 +316,6 @@ def group_fits(kernel: Kernel, events: Sequence[Event], cpu: int, root: Path = P
     return trial is None or trial.counted_share > 0
 
 
-@dataclass(slots=True)
-class _Attempt:
-    """The result of one attempt to open a group."""
-
-    host_only: bool
-    group: Group | None = None
-    events: list[Event] = field(default_factory=list)
-    refused: dict[str, Trouble] = field(default_factory=dict)
-    unfit: bool = False
-    """Whether the group does not fit even on free counters; no event is then open."""
-
-
 def _open_together(
     kernel: Kernel,
     cpu: int,
@@ -335,51 +325,52 @@ def _open_together(
     timed: bool,
     mapped: bool,
     host_only: bool | None = None,
-) -> _Attempt:
+) -> OpenedEvents:
     """Opens a disabled leader, then its siblings, then enables the group: siblings that join a
     running leader would count zeros without any error. `host_only`: whether to exclude guests;
-    None: if KVM may run guests here."""
-    attempt = _Attempt(may_run_guests(root) if host_only is None else host_only)
+    None: if KVM may run guests here. `missing` has the reasons for all events that are refused."""
+    host_only = may_run_guests(root) if host_only is None else host_only
     fds: list[int] = []
+    events: list[Event] = []
+    refused: dict[str, Trouble] = {}
 
     def close_all() -> None:
         for fd in reversed(fds):
             kernel.close(fd)
 
     for event in wanted:
-        if any(event.role_or_key == other.role_or_key for other in attempt.events):
+        if any(event.role_or_key == other.role_or_key for other in events):
             continue
         leader = fds[0] if fds else NO_LEADER
         try:
-            fds.append(kernel.open(event, cpu, leader, host_only=attempt.host_only))
+            fds.append(kernel.open(event, cpu, leader, host_only=host_only))
         except OSError as error:
             reason: OSError | None = error
             if leader != NO_LEADER and error.errno in {errno.EINVAL, errno.ENOSPC}:
-                reason = _error_alone(kernel, event, cpu, host_only=attempt.host_only)
+                reason = _error_alone(kernel, event, cpu, host_only=host_only)
             if reason is None:
                 close_all()
-                keys = (event.key for event in wanted)
-                refused = attempt.refused | dict.fromkeys(keys, TOO_FEW_COUNTERS)
-                return _Attempt(attempt.host_only, refused=refused, unfit=True)
-            if reason.errno == errno.EOPNOTSUPP and event.is_core and not attempt.host_only:
+                refused |= dict.fromkeys((event.key for event in wanted), TOO_FEW_COUNTERS)
+                return OpenedEvents(missing=refused, unfit=True)
+            if reason.errno == errno.EOPNOTSUPP and event.is_core and not host_only:
                 # Guests own the PMU while they run, so events must exclude guests.
                 close_all()
                 return _open_together(
                     kernel, cpu, wanted, root, timed=timed, mapped=mapped, host_only=True
                 )
-            attempt.refused[event.key] = access.perf_open_trouble(reason, root)
+            refused[event.key] = access.perf_open_trouble(reason, root)
         else:
-            attempt.events.append(event)
+            events.append(event)
+    if not fds:
+        return OpenedEvents(missing=refused)
     try:
-        if fds:
-            kernel.enable(fds[0])
-            attempt.group = kernel.group(fds, timed=timed, mapped=mapped)
+        kernel.enable(fds[0])
+        group = kernel.group(fds, timed=timed, mapped=mapped)
     except OSError as error:
         close_all()
         trouble = access.perf_open_trouble(error, root)
-        attempt.refused |= dict.fromkeys((event.key for event in attempt.events), trouble)
-        attempt.events = []
-    return attempt
+        return OpenedEvents(missing=refused | {event.key: trouble for event in events})
+    return OpenedEvents(events, refused, group, host_only)
 
 
 # --- trials of groups -----------------------------------------------------------------------------

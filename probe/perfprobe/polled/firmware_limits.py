@@ -19,7 +19,7 @@ from pathlib import Path
 from perfprobe import wire
 from perfprobe.cpu import files
 from perfprobe.cpu.identity import read_identity
-from perfprobe.polled.polling import PolledFiles, ReadPace, Values, package_ids, read_content
+from perfprobe.polled.polling import PolledBlock, ReadPace, Values, package_ids, read_content
 from perfprobe.wire import Counter, Cpu, Missing
 
 # --- AMD HSMP -------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def _has_limit_table(root: Path) -> bool:
     return cpu.family == 0x1A and cpu.model in range(0x50, 0x60)
 
 
-class Hsmp(PolledFiles):
+class Hsmp(PolledBlock):
     """Reads clock limits of sockets by HSMP messages. Sockets have the kernel's package numbers."""
 
     def __init__(
@@ -196,7 +196,7 @@ ReadTable = Callable[[int, int], bytes]
 """Returns this many bytes of a socket's table. Raises OSError."""
 
 
-class HsmpTable(PolledFiles):
+class HsmpTable(PolledBlock):
     """Reads from the table of metrics how long each limit lowered a socket's clock."""
 
     def __init__(
@@ -313,7 +313,7 @@ CLEAR_COMMAND = "as root: echo 0 | tee /sys/kernel/debug/tpmi-*/plr/domain*/stat
 Clock = Callable[[], float]
 
 
-class LimitStatus(PolledFiles):
+class LimitStatus(PolledBlock):
     """Reads Intel's performance limit reasons (PLR) of packages."""
 
     def __init__(self, root: Path, rows: Sequence[Cpu], clock: Clock = time.monotonic) -> None:

@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from perfprobe import wire
 from perfprobe.cpu import files, topology
@@ -19,22 +18,6 @@ MAX_SMALL_BYTES = 4096
 
 Values = Sequence[int | None]
 """The values of a row by column; None: not known."""
-
-
-class PolledBlock(Protocol):
-    """A block of at most 64 columns that the main thread reads; not sent without counters."""
-
-    @property
-    def block(self) -> wire.Block: ...
-    @property
-    def rows(self) -> int: ...
-    @property
-    def missing(self) -> Sequence[Missing]: ...
-
-    def read(self) -> Iterator[tuple[int, Values]]:
-        """Reads the rows that are due, and yields the number and the values of each."""
-
-    def close(self) -> None: ...
 
 
 class ReadPace:
@@ -58,12 +41,20 @@ class ReadPace:
             self._next_s = max(start_s + self._period_s, end_s + pause_s)
 
 
-class PolledFiles:
-    """A polled block that has files open until `close`."""
+class PolledBlock:
+    """A block of at most 64 columns that the main thread reads, and the files that it has open; not
+    sent without counters."""
+
+    block: wire.Block
+    rows: int
 
     def __init__(self) -> None:
         self.missing: list[Missing] = []
         self._fds: list[int] = []
+
+    def read(self) -> Iterator[tuple[int, Values]]:
+        """Reads the rows that are due, and yields the number and the values of each."""
+        raise NotImplementedError
 
     def keep(self, fd: int) -> int:
         """Takes over a descriptor, and returns it."""

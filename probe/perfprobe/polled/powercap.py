@@ -11,7 +11,7 @@ from pathlib import Path
 
 from perfprobe import wire
 from perfprobe.cpu import files
-from perfprobe.polled.polling import PolledFiles, Values, package_ids, read_content
+from perfprobe.polled.polling import PolledBlock, Values, package_ids, read_content
 from perfprobe.wire import Counter, Cpu, Missing
 
 ZONES_PATH = "sys/class/powercap"
@@ -54,7 +54,7 @@ def read_value(fd: int) -> int | None:
     return files.parse_natural(read_content(fd))
 
 
-class Powercap(PolledFiles):
+class Powercap(PolledBlock):
     def __init__(self, root: Path, rows: Sequence[Cpu], served_keys: Collection[str] = ()) -> None:
         """`served_keys` are keys of counters that another part reads."""
         super().__init__()
@@ -125,7 +125,7 @@ UNCORE_COUNTERS = (
 )  # fmt: skip
 
 
-class UncoreClock(PolledFiles):
+class UncoreClock(PolledBlock):
     """Reads the clock of each package's uncore, from its first die. If only root may read the
     clock, its upper limit is read instead."""
 

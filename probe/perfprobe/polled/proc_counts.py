@@ -18,7 +18,7 @@ from perfprobe.kernel.interrupts import STAT_FIELDS
 from perfprobe.kernel.memory_stalls import parse_stalled_us
 from perfprobe.native import sampler
 from perfprobe.native.sampler import ProcStatText, RowPlan, Slot
-from perfprobe.polled.polling import PolledFiles, Values, read_content
+from perfprobe.polled.polling import PolledBlock, Values, read_content
 from perfprobe.wire import Counter, Missing
 
 MIN_BYTES, MAX_BYTES = 1 << 16, 4 << 20
@@ -103,7 +103,7 @@ Parse = Callable[[str], list[int | None]]
 """Returns the values of a file's counters from its text; None for each if the text is empty."""
 
 
-class MachineCounts(PolledFiles):
+class MachineCounts(PolledBlock):
     """The "machine" block, which has one row."""
 
     rows = 1

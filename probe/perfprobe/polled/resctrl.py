@@ -20,7 +20,7 @@ from pathlib import Path
 
 from perfprobe import wire
 from perfprobe.cpu import files, identity
-from perfprobe.polled.polling import PolledFiles, ReadPace, Values
+from perfprobe.polled.polling import PolledBlock, ReadPace, Values
 from perfprobe.wire import Counter, Cpu, Missing
 
 RESCTRL_PATH = "sys/fs/resctrl"
@@ -67,7 +67,7 @@ class GroupSum:
         return True
 
 
-class Resctrl(PolledFiles):
+class Resctrl(PolledBlock):
     """The "l3" block, and the record of groups."""
 
     def __init__(
