@@ -111,7 +111,17 @@ class Resctrl(PolledBlock):
             groups = list(self._control_groups())
             self._update_groups([*groups, *self._monitoring_groups(groups)])
             for number in self._domains:
-                values = [self._summed_value(groups, number, name) for name in self._file_names]
+                values: list[int | None] = []
+                for name in self._file_names:
+                    counts = {group: self._read_count(group, number, name) for group in groups}
+                    known = {g: count for g, count in counts.items() if isinstance(count, int)}
+                    total = self._sums[number, name]
+                    if not known or len(known) < len(counts):
+                        values.append(None)
+                    elif FILES[name].kind == "gauge":
+                        values.append(sum(known.values()))
+                    else:
+                        values.append(total.total if total.add(known) else None)
                 yield self._row_by_l3[number], values
             self._totals = {}
 
@@ -139,16 +149,6 @@ class Resctrl(PolledBlock):
                 rows.append([number, total.total if is_valid else None])
             name = group.removeprefix("/").encode(errors="surrogateescape")
             self._record[name.decode(errors="replace")] = rows
-
-    def _summed_value(self, groups: Sequence[str], number: int, name: str) -> int | None:
-        results = {group: self._read_count(group, number, name) for group in groups}
-        numbers = {group: value for group, value in results.items() if isinstance(value, int)}
-        if not numbers or len(numbers) < len(results):
-            return None
-        if FILES[name].kind == "gauge":
-            return sum(numbers.values())
-        total = self._sums[number, name]
-        return total.total if total.add(numbers) else None
 
     def _read_count(self, group: str, number: int, name: str) -> int | str | None:
         """Returns the number (or the word in its place) in a group's file for an L3; None if it

@@ -60,22 +60,19 @@ class Outbox:
     def put(self, message: Message) -> None:
         droppable = isinstance(message, Frame)
         if isinstance(message, Frame):
-            self._make_room()
+            first = 1 if self._sent else 0  # a partly written message must not be dropped
+            while self._bytes > self._limit and len(self._queue) > first + 1:
+                frames = (i for i in range(first, len(self._queue)) if self._queue[i][0])
+                if (victim := next(frames, None)) is None:
+                    break
+                self._bytes -= len(self._queue[victim][1])
+                del self._queue[victim]
+                self.lost += 1
             if self.lost:
                 message = replace(message, lost=min(message.lost + self.lost, MAX_LOST))
         data = self._encode(message)
         self._queue.append((droppable, data))
         self._bytes += len(data)
-
-    def _make_room(self) -> None:
-        first = 1 if self._sent else 0  # a partly written message must not be dropped
-        while self._bytes > self._limit and len(self._queue) > first + 1:
-            victim = next((i for i in range(first, len(self._queue)) if self._queue[i][0]), None)
-            if victim is None:
-                return
-            self._bytes -= len(self._queue[victim][1])
-            del self._queue[victim]
-            self.lost += 1
 
     def flush(self) -> None:
         """Writes what the descriptor accepts of the queue. Raises EndedError without a reader, and

@@ -354,7 +354,12 @@ class FrameLog:
             return None
         (a0, a1, a), (b0, b1, b) = ends
         amount = sum(self._column_advances(column, a, b, row))
-        amount /= self._counted_share(column, a, b, row)
+        # A counter of a perf group is scaled by the share of time for which the group was counting.
+        times = [self.counters.get(key) for key in GROUP_TIME_KEYS]
+        own = [time for time in times if time is not None and time.block == column.block]
+        if column.counter.origin.startswith("perf") and len(own) == len(times):
+            enabled, running = (sum(self._column_advances(time, a, b, row)) for time in own)
+            amount *= enabled / running if running and enabled else 1.0
         return CounterAdvance((a0 + a1) // 2, (b0 + b1) // 2, amount)
 
     def advances(self, key: str, row: int, begin: int, end: int) -> list[float] | None:
@@ -420,15 +425,3 @@ class FrameLog:
             step = delta - (1 << counter.bits) if delta >> (counter.bits - 1) else delta
             steps.append(step * counter.scale)
         return steps
-
-    def _counted_share(
-        self, column: BlockCounter, before: _BlockRead, after: _BlockRead, row: int
-    ) -> float:
-        """Returns the share of the time for which the counter's perf group was counting; 1 for a
-        counter that is not in a perf group."""
-        times = [self.counters.get(key) for key in GROUP_TIME_KEYS]
-        own = [time for time in times if time is not None and time.block == column.block]
-        if not column.counter.origin.startswith("perf") or len(own) < len(times):
-            return 1.0
-        enabled, running = (sum(self._column_advances(time, before, after, row)) for time in own)
-        return running / enabled if running and enabled else 1.0
