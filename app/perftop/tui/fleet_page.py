@@ -10,30 +10,16 @@ from math import isfinite, nan
 import numpy as np
 
 from perftop.base.text import GHZ, count_noun, long_duration, percent, time_of_day
-from perftop.draw import charts, columns, theme
+from perftop.draw import charts, columns, strips, theme
 from perftop.draw.charts import chart_lines
 from perftop.draw.columns import Run, fit
-from perftop.draw.strips import (
-    BLANK,
-    Line,
-    Piece,
-    fit_line,
-    justify,
-    panel_title,
-    safe_cells,
-    width,
-)
+from perftop.draw.strips import BLANK, Line, Piece, fit_line, justify, safe_cells, width
 from perftop.model.kinds import cause_of, kind_of_cause
 from perftop.session.fleet import SharedEpisode, racks
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, PAST_S, ROW_SPAN_S, Machine, Numbers
 from perftop.session.losses import WAIT_CAUSE, Cause
 from perftop.tui import fleet_state, fleet_views
-from perftop.tui.fleet_state import (
-    FleetState,
-    amount_text,
-    named_number,
-    plain_line,
-)
+from perftop.tui.fleet_state import FleetState, plain_line
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.time_axis import Axis
 from perftop.tui.shared.verdict import (
@@ -225,7 +211,7 @@ def _silence_sentence(state: FleetState) -> list[str]:
 def _number_pieces(numbers: Numbers) -> list[Piece]:
     """Returns the known numbers of a machine or of all machines, with their names."""
     return [
-        (rank, named_number(f"{name} ", key, numbers, "bright" if rank < 3 else "text"))
+        (rank, fleet_state.named_number(f"{name} ", key, numbers, "bright" if rank < 3 else "text"))
         for key, name, rank in _NUMBERS
         if isfinite(numbers[key])
     ]
@@ -326,7 +312,7 @@ def _selected_machine_lines(state: FleetState, machine: Machine, size: int) -> l
     probe."""
     cores = count_noun(machine.core_count, "core") if machine.core_count else ""
     hardware_text = ", ".join(filter(None, (safe_cells(machine.model), cores)))
-    lines = [panel_title(safe_cells(machine.name), hardware_text, size)]
+    lines = [strips.panel_title(safe_cells(machine.name), hardware_text, size)]
     sign = fleet_state.worst_marker(machine)
     if not machine.is_answering:
         text, since_s = fleet_state.silence_text(machine, state.now), machine.silent_since
@@ -391,7 +377,7 @@ def loss_chart_lines(state: FleetState, machine: Machine, width: int, height: in
     lines = [plain_line((fit(f" %    lost · {safe_cells(machine.name)}", width), "dim"))]
     area = charts.area_chart(lost_shares / high, rows, "loss", ascii_=state.ascii)
     for y, runs in enumerate(chart_lines(area)):
-        mark = amount_text("lost", 0.0 if y else high) if y in {0, rows - 1} else ""
+        mark = fleet_state.amount_text("lost", 0.0 if y else high) if y in {0, rows - 1} else ""
         lines.append(plain_line((f"{mark:>5} ", "faint"), *runs))
     now_ns, bin_ns = round(state.now * 1e9), round(PAST_S * 1e9 / cells)
     axis = Axis((now_ns // bin_ns + 1) * bin_ns, bin_ns, cells, now_ns)

@@ -12,20 +12,10 @@ from math import ceil, isfinite, nan
 import numpy as np
 
 from perftop.base.text import GHZ, MISSING, time_of_day
-from perftop.draw import columns, theme
+from perftop.draw import columns, strips, theme
 from perftop.draw.charts import UNKNOWN_TASK
 from perftop.draw.columns import FALLING, RISING, Cell, Column, Run, fit
-from perftop.draw.strips import (
-    BLANK,
-    Line,
-    Piece,
-    fit_line,
-    justify,
-    level_cell,
-    panel_title,
-    safe_cells,
-    width,
-)
+from perftop.draw.strips import Line, Piece, safe_cells, width
 from perftop.session.fleet import natural_sort_key, racks
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, Machine, mean_numbers
 from perftop.tui import fleet_state
@@ -149,7 +139,7 @@ def hidden_machines_line(state: FleetState, hidden_machines: Sequence[Machine]) 
         (0, [(f"   {safe_cells(rack)} ", "dim"), *(_loss_cell(state, m, 1) for m in machines)])
         for rack, machines in racks(hidden_machines).items()
     ]
-    return plain_line((text, "dim"), *fit_line(pieces, state.width - len(text), 0))
+    return plain_line((text, "dim"), *strips.fit_line(pieces, state.width - len(text), 0))
 
 
 def _loss_cell(state: FleetState, machine: Machine, size: int) -> Run:
@@ -172,8 +162,8 @@ def rack_lines(state: FleetState, width: int) -> list[Line]:
     if len(by_rack) < 2:
         return []
     title = f"{len(state.machines)} machines by rack"
-    heading = panel_title(title, "lost %, worst first", width - 2)
-    lines = [BLANK, plain_line((" ", "text"), *heading)]
+    heading = strips.panel_title(title, "lost %, worst first", width - 2)
+    lines = [strips.BLANK, plain_line((" ", "text"), *heading)]
     name_width = max(map(len, by_rack))
     for rack, machines in by_rack.items():
         worst_first = sorted(machines, key=lambda m: -np.nan_to_num(m.numbers["lost"]))
@@ -294,13 +284,15 @@ def _legend_lines(state: FleetState) -> list[Line]:
     high = f" {'≥' if name == '%' and scale.high < 1 else ''}{amount_text(key, scale.high)} {name} "
     step = 4 if has_words else 2
     ramp: list[Run] = [(f"{low} ", "dim")]
-    ramp += [run for i in range(theme.HEAT_STEPS) for run in level_cell(i, step, state.ascii)]
-    lines = [plain_line(*justify(left_runs, [*ramp, (high, "dim")], state.width))]
+    ramp += [
+        run for i in range(theme.HEAT_STEPS) for run in strips.level_cell(i, step, state.ascii)
+    ]
+    lines = [plain_line(*strips.justify(left_runs, [*ramp, (high, "dim")], state.width))]
     if has_words:
         steps = [scale.level(machine.numbers[key]) for machine in state.machines]
         counts = "".join(f"{steps.count(i) or '':>{step}}" for i in range(theme.HEAT_STEPS))
         machines: list[Run] = [("machines ", "faint"), (counts, "dim"), (" " * len(high), "text")]
-        lines.append(plain_line(*justify([], machines, state.width)))
+        lines.append(plain_line(*strips.justify([], machines, state.width)))
     return lines
 
 
@@ -321,7 +313,7 @@ def _heat_cell(
         return [(fit(marker if marker != " " else MISSING[:size], size), "faint"), gap]
     has_marker = marker not in CALM_MARKERS
     if state.ascii and not has_marker:
-        return [*level_cell(step, size, state.ascii), gap]
+        return [*strips.level_cell(step, size, state.ascii), gap]
     marker = marker if has_marker else theme.NEITHER  # visible without colours as well
     if size < 4:
         return [(f"{marker:^{size}}", text_styles[step]), gap]

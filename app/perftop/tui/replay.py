@@ -17,22 +17,9 @@ from textual.worker import Worker
 from perfprobe import wire
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import clock_time
-from perftop.recording import player
-from perftop.recording.file import (
-    STILL_WRITTEN_NOTICE,
-    UNCHECKED_NOTICE,
-    AnyRecording,
-    open_recording,
-)
-from perftop.recording.player import (
-    AFTER_END_NS,
-    BATCH_S,
-    SEEK_PAUSE_S,
-    Playback,
-    PlayClock,
-    Seeker,
-    frame_range,
-)
+from perftop.recording import file, player
+from perftop.recording.file import AnyRecording
+from perftop.recording.player import Playback, PlayClock, Seeker
 from perftop.session.episodes import RecordingEpisodes, new_mark, shorten_label
 from perftop.session.session import MAX_BATCH, Session
 from perftop.tui.app import run_app
@@ -47,7 +34,7 @@ PLAY_STEP_S = 0.05
 class ReplaySource(StreamSource):
     def __init__(self, recording: AnyRecording, interval_ns: int) -> None:
         super().__init__(max(interval_ns, recording.hello.sample_ns))
-        self.recording_span_ns = frame_range(recording)
+        self.recording_span_ns = player.frame_range(recording)
         self._recording = recording
         self._playback: Playback | None = None
         """The section of the file that is in the history; None before the first."""
@@ -66,9 +53,9 @@ class ReplaySource(StreamSource):
         which it was extended."""
         self._mark_count = 0
         """Number of marks that the user has set in this replay. They are not stored in the file."""
-        self._remarks = [] if recording.checked else [UNCHECKED_NOTICE]
+        self._remarks = [] if recording.checked else [file.UNCHECKED_NOTICE]
         """Remarks about the recording that have not been reported yet."""
-        self._remarks += [STILL_WRITTEN_NOTICE] if recording.is_growing else []
+        self._remarks += [file.STILL_WRITTEN_NOTICE] if recording.is_growing else []
         self._damage: str | None = None
         """The damage to the file that was reported last; None if there is none."""
 
@@ -78,7 +65,7 @@ class ReplaySource(StreamSource):
         while True:
             await self._playing.wait()
             is_late = self.seek_worker is None and self._play()
-            await asyncio.sleep(SEEK_PAUSE_S if is_late else PLAY_STEP_S)
+            await asyncio.sleep(player.SEEK_PAUSE_S if is_late else PLAY_STEP_S)
 
     async def _index_episodes(self) -> None:
         recording, episodes = self._recording, self._episodes
@@ -147,7 +134,7 @@ class ReplaySource(StreamSource):
                 self.show_moment(int(now_ns))
             return False
         self.is_paused = False
-        end_s = self.clock() + BATCH_S
+        end_s = self.clock() + player.BATCH_S
         due_messages = playback.messages_until(now_ns)
         while messages := list(islice(due_messages, MAX_BATCH)):
             self.process(messages)
@@ -156,7 +143,7 @@ class ReplaySource(StreamSource):
                 return True
         if playback.is_over:
             self._playing.clear()
-            self.show_moment(AFTER_END_NS)
+            self.show_moment(player.AFTER_END_NS)
         return False
 
     def toggle_pause(self) -> None:
@@ -209,7 +196,7 @@ class ReplaySource(StreamSource):
         self.show_nearest_moment(0)
 
     def go_to_end(self) -> None:
-        self.show_nearest_moment(AFTER_END_NS)
+        self.show_nearest_moment(player.AFTER_END_NS)
 
     def go_to(self, time_ns: int) -> None:
         self._playing.clear()
@@ -266,7 +253,7 @@ class ReplaySource(StreamSource):
             if is_complete or (result is not None and direction > 0):
                 break
             self._report_seek(episodes.until_ns)
-            await asyncio.sleep(BATCH_S)
+            await asyncio.sleep(player.BATCH_S)
         if result is not None:
             self._show_section(*result)
         else:
@@ -329,7 +316,7 @@ class ReplaySource(StreamSource):
 
 def run(path: Path, interval_ns: int, config: Config, *, mouse: bool = True) -> int:
     """Runs the app; returns the exit status. Raises Failed if there is nothing to replay."""
-    with open_recording(path) as recording:
+    with file.open_recording(path) as recording:
         source = ReplaySource(recording, interval_ns)
         if not (sys.stdin.isatty() and sys.stdout.isatty()):  # errors in the file are raised first
             verbs = "perftop summary, perftop export"

@@ -21,19 +21,10 @@ from perftop.base.text import join_words, to_ascii
 from perftop.draw.columns import Run, fit
 from perftop.draw.strips import BLANK, Line, safe_cells, width
 from perftop.session.values import LISTED_NAMES, lasting_reasons, names_by_reason
-from perftop.tui.frame.top import (
-    MIN_HEIGHT_FOR_GAPS,
-    MIN_HEIGHT_FOR_NUMBERS,
-    FrameLines,
-    ScreenState,
-)
-from perftop.tui.shared.canvas import (
-    LAST_NOTE,
-    AbstractWidgetMeta,
-    PageWidget,
-    has_note_rows,
-    note_line,
-)
+from perftop.tui.frame import top
+from perftop.tui.frame.top import FrameLines, ScreenState
+from perftop.tui.shared import canvas
+from perftop.tui.shared.canvas import AbstractWidgetMeta, PageWidget
 from perftop.tui.shared.keys import KEYS, KEYS_BY_ID, VIEW_ORDER, bindings
 from perftop.tui.shared.paint import DirectScreen, is_ascii
 
@@ -208,19 +199,19 @@ class MissingMetricsLine(FrameLines):
     def lay_out(self) -> None:
         size, session = self.screen.size, self._state.session
         self._runs = missing_metric_runs(session, size.width) if session is not None else []
-        self._text_line = int(size.height >= MIN_HEIGHT_FOR_GAPS)
+        self._text_line = int(size.height >= top.MIN_HEIGHT_FOR_GAPS)
         lines = (1 + self._text_line) * bool(self._runs) + self._text_line
-        self.display = lines > 0 and size.height >= MIN_HEIGHT_FOR_NUMBERS
+        self.display = lines > 0 and size.height >= top.MIN_HEIGHT_FOR_NUMBERS
         self.styles.height = lines
         self.redraw()
 
     def page(self, width: int, height: int) -> list[Line]:
         lines = [*[BLANK] * self._text_line, ([*self._runs], "calm")]
-        is_due = LAST_NOTE in self.settings.tour_notes and self._state.session is not None
-        if is_due and has_note_rows(self.screen.size):
+        is_due = canvas.LAST_NOTE in self.settings.tour_notes and self._state.session is not None
+        if is_due and canvas.has_note_rows(self.screen.size):
             captions, names = self.settings.captions, VIEW_ORDER[: VIEW_ORDER.index("time")]
             x = 1 + sum(len(f"{captions[name]} {_LABELS[name]}") + GAP for name in names)
-            note = note_line(self.settings, LAST_NOTE, x, width, is_above=True)
+            note = canvas.note_line(self.settings, canvas.LAST_NOTE, x, width, is_above=True)
             lines = [*lines[: height - 1], note]
         return lines
 

@@ -15,17 +15,10 @@ import numpy as np
 
 from perftop.base.arrays import Floats, Ints
 from perftop.base.text import GHZ
-from perftop.draw import theme
+from perftop.draw import strips, theme
 from perftop.draw.charts import level_lines
 from perftop.draw.columns import Run, number_run
-from perftop.draw.strips import (
-    Piece,
-    join_with_gaps,
-    pieces_that_fit,
-    smt_bar,
-    smt_bounds_bar,
-    width,
-)
+from perftop.draw.strips import Piece, width
 from perftop.model.counters import Cores
 from perftop.model.evaluation import MEMORY_COUNTERS, MEMORY_SHARE
 from perftop.model.kinds import Episode
@@ -203,10 +196,12 @@ def _with_even_gaps(pieces: list[Piece], size: int) -> list[Run]:
         reserved_cells = sum(max(0, SHARE_WIDTH - len(text)) for text in shares)
         padded_pieces.append((rank, [*runs, (" " * reserved_cells, "text")]))
     gap = GAP
-    if len(fitting_pieces := pieces_that_fit(padded_pieces, size + gap, gap)) < len(padded_pieces):
+    if len(fitting_pieces := strips.pieces_that_fit(padded_pieces, size + gap, gap)) < len(
+        padded_pieces
+    ):
         gap = NARROW_GAP
-        fitting_pieces = pieces_that_fit(padded_pieces, size + gap, gap)
-    return join_with_gaps([runs for _, runs in fitting_pieces], gap)
+        fitting_pieces = strips.pieces_that_fit(padded_pieces, size + gap, gap)
+    return strips.join_with_gaps([runs for _, runs in fitting_pieces], gap)
 
 
 # --- the SMT states
@@ -217,7 +212,7 @@ def state_line(session: Session, interval: Interval, size: int) -> list[Run]:
     room."""
     cores, split = shown_cpus(session, interval.cores).pairs, interval.split
     states, low = split.states[cores], split.low[cores]
-    bar: Callable[[Sequence[float], int], list[Run]] = smt_bounds_bar
+    bar: Callable[[Sequence[float], int], list[Run]] = strips.smt_bounds_bar
     legend: list[Run] = []
     further: list[Run] = []  # follows the legend if there is room
     if shares := _mean_shares(states):
@@ -226,7 +221,7 @@ def state_line(session: Session, interval: Interval, size: int) -> list[Run]:
             legend += [("   ", "text"), (shape, name), (f" {name} ", "dim")]
             legend.append((_percent(share, size), "text"))
         legend.append((" % ", "dim"))
-        bar = smt_bar
+        bar = strips.smt_bar
     elif shares := _mean_shares(low):
         legend = [("  ", "text"), ("SMT states not counted here: ", "dim"),
                   (theme.UNKNOWN, "unknown"), (" may be any of them ", "dim")]  # fmt: skip

@@ -18,15 +18,10 @@ from perftop.draw.strips import safe_cells
 from perftop.process.job_terminal import OutputLines
 from perftop.session.interval import Interval
 from perftop.session.selection import typed_moment
+from perftop.tui.frame import top
 from perftop.tui.frame.bottom import KeyLine, MissingMetricsLine, PromptScreen, ShownKeys
 from perftop.tui.frame.command_output import Extent, Output
-from perftop.tui.frame.top import (
-    MIN_HEIGHT_FOR_KEYS,
-    AppStatus,
-    PlaybackControls,
-    ScreenState,
-    TopLines,
-)
+from perftop.tui.frame.top import AppStatus, PlaybackControls, ScreenState, TopLines
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import TOUR_NOTES, Canvas
 from perftop.tui.shared.cores import ORDERS
@@ -110,7 +105,7 @@ class Monitor(PromptScreen):
         yield self._keys
 
     def on_resize(self, _: events.Resize) -> None:
-        hides_keys = self.app.size.height < MIN_HEIGHT_FOR_KEYS
+        hides_keys = self.app.size.height < top.MIN_HEIGHT_FOR_KEYS
         self.set_class(hides_keys, "-tiny")
         self._missing_line.lay_out()
         if hides_keys != self.view.is_tiny:

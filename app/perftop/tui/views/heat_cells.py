@@ -29,19 +29,13 @@ from perftop.model.tasks import parse_task
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import Reasons, displayed_values, doubt_texts, suspect_rows
+from perftop.tui.shared import row_numbers
 from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.loss_panels import CoreLoss
 from perftop.tui.shared.package_line import PackageLines
 from perftop.tui.shared.panels import core_number_pieces
-from perftop.tui.shared.row_numbers import (
-    Scale,
-    ViewSettings,
-    field_scale,
-    selected_field,
-    session_clock_unit,
-    value_unit,
-)
+from perftop.tui.shared.row_numbers import Scale, ViewSettings
 
 # --- The position of every core. It depends on the size of the screen but not on measured values,
 # so that nothing moves when they change.
@@ -342,21 +336,23 @@ class HeatValues:
         row_episodes.update(interval)
         self.session, self.interval, self.cores = session, interval, cores
         self.ascii = settings.ascii
-        self.clock = session_clock_unit(session, settings.units)
+        self.clock = row_numbers.session_clock_unit(session, settings.units)
         """Unit of the clocks in the line of the selected core."""
-        self.field, self.other_names = selected_field(session, settings.metric)
+        self.field, self.other_names = row_numbers.selected_field(session, settings.metric)
         """The field, and the names of the fields that the metric key shows next, in order."""
         values = np.where(interval.online, displayed_values(self.field, session, interval), nan)
         is_same_field = previous is not None and previous.field == self.field
         previous_scale = previous.scale if previous is not None and is_same_field else None
-        self.scale: Scale = field_scale(self.field, values[session.selected], previous_scale)
-        self.unit = value_unit(self.field, self.clock, self.scale.high)
+        self.scale: Scale = row_numbers.field_scale(
+            self.field, values[session.selected], previous_scale
+        )
+        self.unit = row_numbers.value_unit(self.field, self.clock, self.scale.high)
         self.values: list[float] = values.tolist()
         is_suspect = suspect_rows(self.field.key, session, interval)
         self.suspect_positions: set[int] = set(np.flatnonzero(is_suspect).tolist())
         self.levels = np.where(interval.online, self.scale.levels(values), OFFLINE_LEVEL).tolist()
         """The step of each CPU on the heat ramp."""
-        clock = session_clock_unit(session, settings.units, ghz_if_unknown=True)
+        clock = row_numbers.session_clock_unit(session, settings.units, ghz_if_unknown=True)
         self.packages = PackageLines(session, interval, cores, row_episodes, clock)
 
     def text(self, value: float) -> str:

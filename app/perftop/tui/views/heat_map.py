@@ -10,17 +10,9 @@ from textual import events
 from textual.binding import BindingType
 
 from perftop.base.text import ranges
-from perftop.draw import theme
+from perftop.draw import strips, theme
 from perftop.draw.columns import DOUBTED_SIGN, Run, fit
-from perftop.draw.strips import (
-    OFFLINE_LEVEL,
-    Line,
-    level_cell,
-    level_pair_cells,
-    panel_title,
-    safe_cells,
-    wrap_line,
-)
+from perftop.draw.strips import Line
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import ClickTarget, PanelLine
 from perftop.tui.shared.episode_style import RowEpisodes
@@ -39,18 +31,8 @@ from perftop.tui.shared.panels import (
 )
 from perftop.tui.shared.tables import title_key
 from perftop.tui.shared.verdict import VERDICT_STEP_NS, is_past, verdict_at
-from perftop.tui.views.heat_cells import (
-    DOWN,
-    STROKES,
-    UP,
-    CellSize,
-    HeatLayout,
-    HeatValues,
-    LinePart,
-    heat_layout,
-    package_groups,
-    ring_edges,
-)
+from perftop.tui.views import heat_cells
+from perftop.tui.views.heat_cells import CellSize, HeatLayout, HeatValues, LinePart
 
 HEADER_LINES, FOOTER_LINES = 2, 1
 MIN_WIDTH_FOR_SIDE, SIDE_SHARE, SIDE_GAP = 140, 0.37, 3
@@ -97,7 +79,7 @@ class HeatMap(PaneledView):
         cores = self.cores
         is_wide = self.size.width >= MIN_WIDTH_FOR_SIDE and not self.is_tiny
         self.side_width = round(SIDE_SHARE * self.size.width) if is_wide else 0
-        groups, ids = package_groups(self.session, cores)
+        groups, ids = heat_cells.package_groups(self.session, cores)
         selected = self.selected_row
         selected_package = None if selected is None else cores.rows[selected].package
         if self._is_zoomed and selected_package in ids:
@@ -110,7 +92,7 @@ class HeatMap(PaneledView):
         losing = {cores.rows[loss.row].package for loss in self._losses} | {selected_package}
         calm_packages, folded = [i for i, id_ in enumerate(ids) if id_ not in losing], set[int]()
         while True:
-            self._heat_layout = heat_layout(
+            self._heat_layout = heat_cells.heat_layout(
                 groups, ids, names, cores.max_threads, self.width, height,
                 ascii_=self.settings.ascii, folded=folded,
             )  # fmt: skip
@@ -145,13 +127,16 @@ class HeatMap(PaneledView):
         selected, has_rings = self.selected_row, self._heat_layout.cell.blank_lines > 0
         for loss in self._losses:
             if has_rings:
-                side = STROKES[loss.is_running][UP + DOWN], loss.style
+                side = (
+                    heat_cells.STROKES[loss.is_running][heat_cells.UP + heat_cells.DOWN],
+                    loss.style,
+                )
                 left_markers[loss.row] = right_markers[loss.row] = side
             elif loss.is_running:
                 left_markers[loss.row] = episode_style.marker(loss.episode), loss.style
                 if loss.row == selected:
                     right_markers[loss.row] = left_markers[loss.row]
-        self._edges = ring_edges(self._heat_layout, self._losses) if has_rings else {}
+        self._edges = heat_cells.ring_edges(self._heat_layout, self._losses) if has_rings else {}
         if selected is not None:
             left_markers[selected] = theme.CURSOR_SIGNS[0], "mark"
             right_markers.setdefault(selected, (theme.CURSOR_SIGNS[1], "mark"))
@@ -203,9 +188,9 @@ class HeatMap(PaneledView):
             )
             if verdict is not None and verdict.remedy:
                 key = title_key(self.settings.captions["try"], "copy", size)
-                first, *others = wrap_line(safe_cells(verdict.remedy), size - 2)
+                first, *others = strips.wrap_line(strips.safe_cells(verdict.remedy), size - 2)
                 texts = first, fit(" ".join(others), size - 2)  # the key shows a longer one in full
-                remedy_lines = [panel_title("try", "", size, key)]
+                remedy_lines = [strips.panel_title("try", "", size, key)]
                 remedy_lines += [[(f"  {text}", "key")] for text in texts]
                 lines[-REMEDY_LINES:-1] = [(runs, None) for runs in remedy_lines]
         self.side_lines = [[(" " * SIDE_GAP, "text"), *runs] for runs, _ in lines]
@@ -264,13 +249,17 @@ class HeatMap(PaneledView):
             is_single = is_of_core or len(cpus) == 1
             if cell.has_halves and not is_single:
                 pair = [levels[cpu_row] for cpu_row in cpus[2 * part.line : 2 * part.line + 2]]
-                runs += level_pair_cells(*pair, *[OFFLINE_LEVEL] * (2 - len(pair)), width, ascii_)
+                runs += strips.level_pair_cells(
+                    *pair, *[strips.OFFLINE_LEVEL] * (2 - len(pair)), width, ascii_
+                )
             elif not is_single and part.line >= len(cpus):
-                runs += level_cell(OFFLINE_LEVEL, width, ascii_)
+                runs += strips.level_cell(strips.OFFLINE_LEVEL, width, ascii_)
             elif is_single:  # an offline sibling has no value
                 cpu_row = max(cpus, key=levels.__getitem__)
                 with_number = self._cpu_cells[cpu_row]
-                runs += level_cell(levels[cpu_row], width, ascii_) if part.line else with_number
+                runs += (
+                    strips.level_cell(levels[cpu_row], width, ascii_) if part.line else with_number
+                )
             else:
                 runs += self._cpu_cells[cpus[part.line]]
         return [*runs, closing_run]

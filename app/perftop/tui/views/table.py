@@ -30,16 +30,11 @@ from perftop.model.numbers import Metric, Number
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import CpuColumns, suspect_rows
+from perftop.tui.shared import row_numbers
 from perftop.tui.shared.canvas import CursorCanvas, mark_selected
 from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL, RowEpisode, RowEpisodes
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.panels import PaneledView
-from perftop.tui.shared.row_numbers import (
-    MAX_IDLE_UTIL,
-    number_column_of,
-    session_clock_unit,
-    worst_first_keys,
-)
 
 SIGN_CELLS = 2
 """Number of cells before the columns, for the mark of the selected line and an episode marker."""
@@ -137,7 +132,7 @@ class VisibleColumns:
 
 def number_style(number: Number, value: float, busy_share: float) -> str:
     """Returns the style of a number on a CPU that is busy for `busy_share` of the time."""
-    if busy_share < MAX_IDLE_UTIL and not value >= number.min_highlighted:
+    if busy_share < row_numbers.MAX_IDLE_UTIL and not value >= number.min_highlighted:
         return "faint"
     if isinstance(number, Metric) and (number.while_running or number.unit == "Hz"):
         return "dim" if busy_share < MIN_AWAKE_UTIL else "text"
@@ -167,7 +162,7 @@ def number_column(number: Number, clock: ClockUnit) -> Column:
     """Returns the column of a number, or of the task, which has no unit."""
     name = number.name(clock)
     if number.unit:
-        return number_column_of(number, clock, max(MIN_NUMBER_WIDTH, len(name)) + 2)
+        return row_numbers.number_column_of(number, clock, max(MIN_NUMBER_WIDTH, len(name)) + 2)
     return Column(number.key, name, MIN_TASK_WIDTH + 2, is_left=True, max_width=MAX_TASK_WIDTH + 2)
 
 
@@ -215,7 +210,7 @@ class Table(PaneledView, CursorCanvas):
         self.forget_strips()
 
     def make_layout(self) -> None:
-        self._clock = session_clock_unit(self.session, self.settings.units)
+        self._clock = row_numbers.session_clock_unit(self.session, self.settings.units)
         by_key = {column.key: column for column in self._known_columns}
         chosen = [by_key[key] for key in self.settings.columns if key in by_key]
         numbers = [number_column(number, self._clock) for number in chosen or self._known_columns]
@@ -247,7 +242,7 @@ class Table(PaneledView, CursorCanvas):
         if order == "CPU number":
             rows.sort(key=lambda row: self.session.topology[row].cpu)
         elif order == "worst first":
-            keys = worst_first_keys(self.cores, self.session, self.interval)
+            keys = row_numbers.worst_first_keys(self.cores, self.session, self.interval)
             of_core = zip(self.cores.rows, keys, strict=True)
             by_row = {row: key for core, key in of_core for row in core.positions}
             rows.sort(key=by_row.__getitem__)

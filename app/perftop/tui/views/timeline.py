@@ -15,37 +15,19 @@ import numpy as np
 
 from perftop.base.arrays import Floats
 from perftop.base.text import ClockUnit, duration, ranges, rate_unit, time_of_day
-from perftop.draw import charts, theme
+from perftop.draw import charts, strips, theme
 from perftop.draw.columns import Column, Run, fit
-from perftop.draw.strips import (
-    MAX_QUIET_SHARE,
-    UNKNOWN_LEVEL,
-    Line,
-    Piece,
-    fit_line,
-    half_cells,
-    heat_ramp,
-    join_cells,
-    overlay,
-    pack_step_pairs,
-)
+from perftop.draw.strips import Line, Piece
 from perftop.model.kinds import Episode
 from perftop.model.numbers import Number
 from perftop.model.smt import STATES
 from perftop.session.session import Session
 from perftop.session.values import displayed_values, suspect_rows
-from perftop.tui.shared import episode_style, time_axis
+from perftop.tui.shared import episode_style, row_numbers, time_axis
 from perftop.tui.shared.canvas import CursorCanvas, mark_selected
 from perftop.tui.shared.cores import Core, Cores, ViewLine, package_name, width_of_names
 from perftop.tui.shared.panels import PaneledView
-from perftop.tui.shared.row_numbers import (
-    Scale,
-    field_scale,
-    ordered_rows,
-    selected_field,
-    session_clock_unit,
-    value_unit,
-)
+from perftop.tui.shared.row_numbers import Scale
 from perftop.tui.shared.time_axis import Axis
 
 HEADER_LINES = 2
@@ -169,9 +151,10 @@ class Timeline(PaneledView, CursorCanvas):
 
     def make_layout(self) -> None:
         session = self.session
-        self._field, self._other_fields = selected_field(session, self.settings.metric)
-        self._unit = value_unit(
-            self._field, session_clock_unit(session, self.settings.units, ghz_if_unknown=True)
+        self._field, self._other_fields = row_numbers.selected_field(session, self.settings.metric)
+        self._unit = row_numbers.value_unit(
+            self._field,
+            row_numbers.session_clock_unit(session, self.settings.units, ghz_if_unknown=True),
         )
         self._lanes = None
 
@@ -180,7 +163,7 @@ class Timeline(PaneledView, CursorCanvas):
         if self._lanes is None or settings.order not in {"topology", "CPU number"}:
             lines = self.cores.view_lines()
             if settings.order != "topology" or settings.reverse:
-                rows = ordered_rows(self.cores, settings, session, interval)
+                rows = row_numbers.ordered_rows(self.cores, settings, session, interval)
                 lines = [ViewLine("row", row) for row in rows]
             if self.is_tiny:
                 lines = [line for line in lines if line.kind == "row"]
@@ -247,7 +230,7 @@ class Timeline(PaneledView, CursorCanvas):
         digits = 0 if self._field.unit == "ratio" else digits
         scale = self._lanes.scale
         low, high = (f"{end * factor:.{digits}f}" for end in (scale.low, scale.high))
-        ends: list[Run] = [(f"{low} ", "dim"), *heat_ramp(ascii_=self.settings.ascii),
+        ends: list[Run] = [(f"{low} ", "dim"), *strips.heat_ramp(ascii_=self.settings.ascii),
                            (f" {high} {name}".rstrip(), "dim")]  # fmt: skip
         if self._timeline_layout.lane_height > 1:  # the height of a lane shows the value
             ends = [("from ", "dim"), (low, "text"), (" to ", "dim"),
@@ -263,7 +246,7 @@ class Timeline(PaneledView, CursorCanvas):
             pieces.append((3, [(f"{theme.LP0} lp0 {theme.LP1} lp1", "dim")]))
         if self._other_fields:
             pieces.append((4, [("next: ", "faint"), (" · ".join(self._other_fields[:4]), "dim")]))
-        return [(" ", "text"), *fit_line(pieces, self.width - 1, 3)]
+        return [(" ", "text"), *strips.fit_line(pieces, self.width - 1, 3)]
 
     def _heading_runs(self) -> list[Run]:
         layout, cores = self._timeline_layout, self.cores
@@ -371,7 +354,7 @@ class Timeline(PaneledView, CursorCanvas):
         shown_cpus = cpus if self._field.of_core else [cpus[lane] for lane in lane_line.lanes]
         episodes = [episode for cpu in shown_cpus for episode in self._episodes_of_cpu.get(cpu, [])]
         for cell, start in time_axis.start_markers(self._axis, episodes).items():
-            lane_runs = overlay(lane_runs, cell, [start])
+            lane_runs = strips.overlay(lane_runs, cell, [start])
         runs += [*lane_runs, *self._numbers(lane_line)]
         for episode in reversed(time_axis.sort_by_severity(episodes)):
             visible = self._axis.cells_of(episode)
@@ -399,7 +382,7 @@ class Timeline(PaneledView, CursorCanvas):
         for lane in lane_line.lanes:
             row = core.positions[lane]
             value = self._values_now[row]
-            is_quiet = self._field.unit == "ratio" and value < MAX_QUIET_SHARE
+            is_quiet = self._field.unit == "ratio" and value < strips.MAX_QUIET_SHARE
             text, style = column.cell(
                 value, "dim" if is_quiet else "text",
                 online=bool(interval.online[row]) or not isnan(value),
@@ -455,15 +438,17 @@ class MetricLanes:
         all CPUs. The last scale of this field is kept while it fits."""
         values = np.concatenate([*(block.ravel() for block in self.values.values()), values_now])
         scales: dict[str, Scale] = self._session.caches["scales of lanes"]  # by key of the field
-        self.scale = field_scale(self._field, values, scales.get(self._field.key))
+        self.scale = row_numbers.field_scale(self._field, values, scales.get(self._field.key))
         scales[self._field.key] = self.scale
 
     def flat_lane(self, row: int, lanes: Sequence[int]) -> list[Run]:
         """Returns a line with one lane in whole cells, or with two lanes in the halves of cells."""
         levels = self.scale.levels(self.values[row][[*lanes]])
-        cells = half_cells(ascii_=self._ascii)
-        codes = pack_step_pairs(levels[0] - UNKNOWN_LEVEL, levels[-1] - UNKNOWN_LEVEL)
-        return join_cells([cells[code] for code in codes.tolist()])
+        cells = strips.half_cells(ascii_=self._ascii)
+        codes = strips.pack_step_pairs(
+            levels[0] - strips.UNKNOWN_LEVEL, levels[-1] - strips.UNKNOWN_LEVEL
+        )
+        return strips.join_cells([cells[code] for code in codes.tolist()])
 
     def tall_lane(self, row: int, lane: int, lines: int) -> list[list[Run]]:
         """Returns a lane that is several lines high, in which the height also shows the value."""
