@@ -61,6 +61,18 @@ def test_the_exit_status_is_that_of_all_rules(
     assert check(monkeypatch, ITEMS, *rules) == status
 
 
+def test_unknown_conditions_fulfil_the_default_rules(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check(monkeypatch, ITEMS) == 1  # the condition fails because of the governor
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[0] for line in lines if line[0] != " "] == ["✗", "?", "✓", "✓", "✓"]
+    assert any("to change: echo" in line for line in lines)
+    fast = {"what": "governor", "state": "ready", "now": "performance", "value": "performance"}
+    items = [item for item in ITEMS if item["what"] != "governor"] + [fast | {"change": None}]
+    assert check(monkeypatch, items) == 0
+
+
 def test_a_mistyped_condition_is_a_usage_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

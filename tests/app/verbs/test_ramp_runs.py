@@ -67,6 +67,13 @@ def test_a_ramp_ends_where_the_clock_is_steady_except_for_bursts(
     assert result.bursts_s == pytest.approx(bursts_s, rel=0.2)
 
 
+@pytest.mark.parametrize(("low_s", "is_steady"), [(0.045, True), (0.065, False)])
+def test_a_steady_clock_leaves_its_band_for_at_most_a_fifth(low_s: float, is_steady: bool) -> None:
+    """The steady part is the second half of 0.5 s; work takes longer at a low clock."""
+    clock = [(4e-3, 2e9), (0.3, 3e9), (0.3 + low_s, 2.5e9), (1.0, 3e9)]
+    assert evaluated(run(clock, load_s=0.5)).levels[0].steady == is_steady
+
+
 @pytest.mark.parametrize(("around", "siblings", "disturbed"), [
     ({"idle_s": 0.25, "steal_s": 0.02, "siblings_idle_s": 0.4}, [7],
      {"idle": 0.5, "steal_s": 0.02, "sibling": pytest.approx(0.6)}),

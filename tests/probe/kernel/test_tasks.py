@@ -13,7 +13,7 @@ import pytest
 import trees
 
 from perfprobe.kernel import tasks
-from perfprobe.kernel.task_files import TICK_NS, NewTaskCheck
+from perfprobe.kernel.task_files import BATCH_ENTRIES, TICK_NS, NewTaskCheck
 
 S = 1_000_000_000
 CPUS = range(64)
@@ -299,6 +299,21 @@ def test_the_directory_is_read_after_a_task_started(machine: Machine) -> None:
     assert scan(130) == {}
     scan(0, 13)
     assert scan(50, 13) == {"13": 13}  # no process was left, so the scan read the directory
+
+
+def test_a_slice_is_short(machine: Machine) -> None:
+    for pid in range(100, 100 + 10 * BATCH_ENTRIES):
+        machine.runs(pid, 0)
+    machine.step_ns = tasks.MAX_SLICE_NS // (2 * BATCH_ENTRIES)  # two batches in a slice
+    machine.now_ns += S
+    slices = 0
+    while not slices or machine.tasks.due_s() == 0:
+        begun_ns = machine.now_ns
+        machine.tasks.scan_slice()
+        assert machine.now_ns - begun_ns < 2 * tasks.MAX_SLICE_NS
+        slices += 1
+    assert slices >= 4
+    machine.tasks.close()
 
 
 def test_children_that_ended_between_scans_count_for_their_parent(tmp_path: Path) -> None:

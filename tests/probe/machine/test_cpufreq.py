@@ -14,7 +14,7 @@ import trees
 from perfprobe.cpu import topology
 from perfprobe.machine import cpu_files
 from perfprobe.opening import open_os
-from perfprobe.wire import Step
+from perfprobe.wire import Rate, Step
 
 
 def write_files(root: Path, cpus: range, **khz: int | str) -> None:
@@ -91,6 +91,15 @@ def test_an_acpi_p_state_is_not_a_ceiling(four_cpus: Path) -> None:
     assert cpu_files.cpufreq_turbo(four_cpus, topology.read_cpus(four_cpus))[0][0].steps == [
         Step(1, 3.7e9)
     ]
+
+
+def test_the_base_clock_is_known_only_if_all_cpus_share_it(four_cpus: Path) -> None:
+    write_files(four_cpus, range(4), base_frequency=2_100_000)
+    assert cpu_files.cpufreq_base_hz(four_cpus, topology.read_cpus(four_cpus)) == Rate(
+        2.1e9, "cpufreq, base_frequency"
+    )
+    write_files(four_cpus, range(2, 4), base_frequency=1_600_000)
+    assert cpu_files.cpufreq_base_hz(four_cpus, topology.read_cpus(four_cpus)) is None
 
 
 # --- throttling -----------------------------------------------------------------------------------

@@ -296,6 +296,20 @@ def test_garbled_files_invalidate_only_their_column(machine: TreeMachine) -> Non
     assert str(values["poll"].tolist()) == "[0.0, 0.0]"
 
 
+def test_without_cpuidle_proc_stat_is_used(machine: TreeMachine, tmp_path: Path) -> None:
+    for cpu in (0, 1):
+        for state in range(3):
+            for name in ("name", "time"):
+                (tmp_path / f"{trees.CPU}/cpu{cpu}/cpuidle/state{state}/{name}").unlink()
+            (tmp_path / f"{trees.CPU}/cpu{cpu}/cpuidle/state{state}").rmdir()
+    source = open_os(tmp_path, SAMPLE_NS, None)
+    session = Session(source.hello)
+    source.close()
+    origin = session.evaluator.origin("util") or ""
+    assert origin.startswith("1 - /proc/stat idle - steal")
+    assert "idle_s" in {m.what for m in source.hello.missing}
+
+
 def test_only_requested_counters_are_read(machine: TreeMachine) -> None:
     source = open_os(machine.root, SAMPLE_NS, "core1")
     session = Session(source.hello)

@@ -9,7 +9,7 @@ from pathlib import Path
 import fakeperf
 import pytest
 import trees
-from fakeperf import keys_on, online_rows, opened_parts, skylake, write_machine_files
+from fakeperf import TIMES, keys_on, online_rows, opened_parts, skylake, write_machine_files
 
 from perfprobe.cpu import topology
 from perfprobe.errors import Unavailable
@@ -32,6 +32,20 @@ def open_chosen_events(
         root, rows, groups, perf_pmus.core_pmus(root), online=online,
         kernel=kernel, multiplex=multiplex,
     )  # fmt: skip
+
+
+def test_software_events_share_a_group_and_need_no_pmu(tmp_path: Path) -> None:
+    write_machine_files(tmp_path)
+    kernel = fakeperf.Kernel()
+    (part,) = open_chosen_events(tmp_path, kernel, "cs,page-faults:u", own=False)
+    assert [counter.scale for counter in part.counters[2:]] == [1.0, 1.0]
+    assert keys_on(part) == [*TIMES, "e.cs", "e.page-faults:u"]
+    assert all(counter.cpus is None for counter in part.counters)
+    request = {(e.type, e.config, e.user_only) for e, *_ in kernel.opened.values()}
+    assert request == {(1, 3, False), (1, 2, True)}
+    assert not any(group.mapped for group in kernel.groups)
+    (slot,) = part.open(1)
+    assert (slot.column, slot.count) == (0, 4)
 
 
 def test_events_that_do_not_fit_take_turns(tmp_path: Path) -> None:
