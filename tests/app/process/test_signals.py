@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import os
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Iterator
 from itertools import product
@@ -17,8 +20,9 @@ from types import SimpleNamespace
 from typing import TextIO
 
 import pytest
+from command import python, started_process
 from nightly import cases_by_day
-from waiting import MAX_WAIT_S
+from waiting import MAX_WAIT_S, wait_for
 
 from perftop.base.errors import UNAVAILABLE, Failed
 from perftop.process import signals
@@ -108,6 +112,70 @@ def test_a_signal_at_any_line_leaves_no_probe_running(
     assert not [run for run in failed_runs if (run / "begun").exists()]
 
 
+CLOSING_CODE = """
+import asyncio, os, signal
+from asyncio.selector_events import BaseSelectorEventLoop
+from perftop.process.signals import on_signal, run_loop
+
+def close(loop, really=BaseSelectorEventLoop._close_self_pipe):
+    really(loop)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+BaseSelectorEventLoop._close_self_pipe = close
+arrived = []
+
+async def work():
+    on_signal([signal.SIGTERM], print, lambda: arrived.append(1))
+
+run_loop(work)
+assert arrived
+"""
+
+
+STARTING_CODE = """
+import asyncio, os, signal, sys
+from perftop.process.signals import on_signal, run_loop
+from perftop.verbs import running
+
+def start(*_, really=asyncio.new_event_loop):
+    loop = really()
+    os.kill(os.getpid(), signal.SIGTERM)
+    return loop
+
+asyncio.events.new_event_loop = asyncio.runners.events.new_event_loop = start
+signal.signal(signal.SIGTERM, lambda *_: 1 / 0)
+"""
+WAITING_CODE = """
+async def work():
+    ended = asyncio.Event()
+    on_signal([signal.SIGTERM], lambda number: ended.set())
+    await asyncio.wait_for(ended.wait(), 60)
+
+run_loop(work)
+"""
+ENDLESS = """
+class Consumer:
+    command_window = command_status = None
+    def on_end(self): pass
+    async def consume(self, stream): await asyncio.wait_for(asyncio.Event().wait(), 60)
+
+print(run_loop(running.run_consumer, Consumer(), [sys.executable, "-c", "input()", "stream"]))
+"""
+
+
+@pytest.mark.parametrize(("work", "output"), [(WAITING_CODE, ""), (ENDLESS, "143\n")])
+def test_a_signal_while_a_loop_starts_arrives_when_the_work_handles_it(
+    work: str, output: str
+) -> None:
+    done = python(STARTING_CODE + work)
+    assert (done.stdout, done.stderr) == (output, "")
+
+
+def test_a_signal_while_a_loop_closes_is_no_error() -> None:
+    done = python(CLOSING_CODE)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
 def test_signals_that_nohup_ignores_stay_ignored() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with ExitSignals() as exits:
@@ -184,6 +252,23 @@ def test_the_grace_of_a_reader_starts_with_the_first_signal(
     assert END_REQUEST.age_s() == 1
     END_REQUEST.set()
     assert END_REQUEST.age_s() == 3
+
+
+@pytest.mark.parametrize("number", cases_by_day([signal.SIGINT, signal.SIGTERM], [signal.SIGTERM]))
+def test_stat_ends_with_unread_output(number: signal.Signals) -> None:
+    more = ("--source", "sim:smt-mix,cpus=64", "-i", "20ms", "--sample", "20ms")
+    with started_process("stat", "--json", *more, with_stderr=True) as process:
+        assert process.stdout is not None
+        fd = process.stdout.fileno()
+
+        def full() -> bool:
+            (held,) = struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))
+            return bool(held > 50_000)  # a line of 64 CPUs exceeds the pipe
+
+        wait_for(full, "the pipe is full")
+        process.send_signal(number)
+        wait_for(lambda: process.poll() is not None, "stat ends")
+        assert process.returncode == 128 + number
 
 
 @pytest.mark.parametrize(("number", "status", "text"), [

@@ -99,6 +99,13 @@ def test_the_write_interval_is_sent_to_the_probe(tmp_path: Path) -> None:
     assert sent == [500_000_000, 1_000_000_000]
 
 
+def test_a_probe_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "GRACE_S", 0.2)
+    started = time.monotonic()
+    asyncio.run(read(child("time.sleep(1000)"), stop_after=1))
+    assert time.monotonic() - started < MAX_WAIT_S
+
+
 def test_a_probe_that_gives_no_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "GRACE_S", 0.1)
     monkeypatch.setattr(launch, "MAX_ANSWER_S", 0.1)

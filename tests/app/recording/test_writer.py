@@ -228,6 +228,29 @@ def test_a_killed_recording_is_readable_up_to_its_last_complete_message(tmp_path
         assert len(numbers) > 20
 
 
+def test_a_recording_ends_when_its_probe_ends(tmp_path: Path) -> None:
+    """The last message is the reason why the probe ended."""
+    path = tmp_path / "a"
+    with recording(path) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+        os.kill(int(children.split()[0]), signal.SIGKILL)
+        status, message = wait_for_end(process)
+    assert status == 1
+    recorded, reason = message.splitlines()
+    assert recorded.startswith("perftop: recorded ")
+    assert reason == "perftop: the probe ended by signal 9 without an error message"
+    assert read(path)[1] is None
+
+
+def test_no_file_remains_if_the_probe_cannot_start(tmp_path: Path) -> None:
+    result = run_in_process(
+        "record", "-o", str(tmp_path / "a"), "--source", "sim:nothing-like-that"
+    )
+    assert result.returncode != 0
+    assert "sim" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_progress_is_shown_on_terminals_only(tmp_path: Path) -> None:
     ours, theirs = os.openpty()
     command = argv("record", "-o", str(tmp_path / "a"), *SOURCE, "--duration", "1500ms")

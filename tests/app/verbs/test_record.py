@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import synth
-from command import argv, python, run, run_in_process
+from command import argv, children, python, run, run_in_process
 from recording_files import read_messages
 from sim_streams import messages
 from waiting import MAX_WAIT_S, wait_for
@@ -247,6 +248,20 @@ def test_a_ring_too_short_for_what_on_promises_is_refused(tmp_path: Path) -> Non
         assert status == 0 or "(try --ring 1m)" in result.stderr
 
 
+def test_an_ended_probe_does_not_end_the_command(tmp_path: Path) -> None:
+    path, go = tmp_path / "a", tmp_path / "go"
+    with start(path, f"until [ -e {go} ]; do sleep .05; done; exit 5") as it:
+        (probe,) = [pid for pid in children(it.pid) if _name(pid) != "sh"]
+        os.kill(probe, signal.SIGKILL)
+        time.sleep(0.2)
+        assert it.poll() is None
+        go.touch()
+        _, words = it.communicate(timeout=MAX_WAIT_S)
+    assert it.returncode == 5
+    assert words.splitlines()[-1] == "perftop: the probe ended by signal 9 without an error message"
+    assert notes(path)["run-end"].data["status"] == 5
+
+
 def test_a_recording_that_fails_does_not_end_the_command(tmp_path: Path) -> None:
     arguments = ["record", "-o", str(tmp_path / "a"), "--sample", "20ms", "--source",
                  "sim:smt-mix,cpus=64", "--", "sh", "-c", "sleep 1; echo over"]  # fmt: skip
@@ -260,3 +275,7 @@ def test_a_recording_that_fails_does_not_end_the_command(tmp_path: Path) -> None
     first, *summary = result.stderr.splitlines()
     assert first.startswith("perftop: recording has stopped: File too large; ")
     assert any(line.startswith("sh ") for line in summary), summary
+
+
+def _name(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()
