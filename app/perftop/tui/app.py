@@ -1,6 +1,5 @@
 """The terminal app. It shows the screen of a source: a stream, a recording, a command, a fleet, or
-two recordings. All screens share its themes, key bindings, shutdown (on keys, signals and bugs) and
-terminal driver."""
+two recordings. They share its themes, keys, shutdown (keys, signals, bugs) and terminal driver."""
 
 from __future__ import annotations
 
@@ -43,8 +42,7 @@ MAX_THEME_BYTES = 100
 
 class ScreenSource:
     """Supplies the main screen and its data. A key with the action `source('NAME')` calls the
-    source's method NAME. If the source has no such method, the key has no effect and is not
-    listed."""
+    method NAME. If the source has no such method, the key has no effect and is not listed."""
 
     app: PerfTopApp
 
@@ -78,8 +76,7 @@ class ScreenSource:
         """Called when the app ends."""
 
     def end_recording(self) -> str:
-        """Ends a recording. Returns the message to print to stderr after the screen has closed; ''
-        if there is none."""
+        """Ends a recording. Returns a message for stderr after the screen has closed, or ''."""
         return ""
 
 
@@ -176,9 +173,8 @@ class PerfTopApp(App[None]):
         await super().on_event(event)
 
     async def _on_key(self, event: events.Key) -> None:
-        """Forwards a key again if an earlier key has moved the focus in the meantime. For example,
-        when `/` and a filter arrive in one burst, the filter belongs to the prompt that `/`
-        opens."""
+        """Forwards a key again if an earlier key has moved the focus in the meantime: when `/` and
+        a filter arrive in one burst, the filter belongs to the prompt that `/` opens."""
         focused = self.focused
         if focused is not None and self._key_targets.get(event) is not focused:
             event.prevent_default()
@@ -303,9 +299,8 @@ CANCEL_SEQUENCE = b"\x18"
 POLL_S = 0.05
 """Seconds between two attempts to write to a terminal that blocks."""
 MAX_QUEUED_TEXTS = 2
-"""Maximum number of texts queued for a slow terminal. A refresh consists of one text or a few. The
-response to a key is written after the queued texts; with Textual's limit of 30, that can take half
-a minute."""
+"""Maximum number of texts (a refresh has a few) queued for a slow terminal. The response to a key
+waits for them; with Textual's limit of 30, that can take half a minute."""
 MAX_END_WAIT_S = 1.0
 """Maximum time in s for which perftop waits for a blocked terminal when it ends."""
 ESCAPE_CHECK_S = 0.1
@@ -499,8 +494,7 @@ class _TerminalFile:
 
 
 class _EndEvent(threading.Event):
-    """The event that ends the reading thread. It also counts as set after the terminal has
-    vanished."""
+    """The event that ends the reading thread. A vanished terminal counts as set, too."""
 
     def __init__(self, fd: int, on_vanish: Any) -> None:
         super().__init__()

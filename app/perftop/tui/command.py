@@ -37,8 +37,7 @@ if TYPE_CHECKING:  # imported here, because these modules import numpy
 PANE_UPDATE_S = 0.1
 """Seconds between two updates of the output pane; output that changes faster cannot be read."""
 MAX_UNSEEN_BYTES = 1 << 16
-"""Maximum bytes of output kept for the next update of the pane, or for the terminal if the screen
-closes first."""
+"""Maximum bytes of output kept for the pane, or for the terminal if the screen closes first."""
 MAX_NAME_LENGTH = 16
 KEY_OF_SIGNAL = {signal.SIGINT: INTERRUPT, signal.SIGQUIT: QUIT}
 STOPPED_STATUS = 130

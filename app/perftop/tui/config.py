@@ -38,8 +38,7 @@ class Config:
     columns: tuple[str, ...] = ()
     """Keys of the columns of the table, in order; empty: all columns."""
     keys: Mapping[str, str] = field(default_factory=dict)
-    """Keys that differ from the default, by the action's id: Textual's names, separated by
-    commas."""
+    """Textual's names of keys that differ from the default, with commas, by id of the action."""
 
 
 def load(path: Path | None) -> Config:
@@ -300,8 +299,7 @@ def _write(fd: int, text: str) -> None:
 
 
 def is_first_start() -> bool:
-    """Returns whether the user starts the screen for the first time, and records that; False if
-    that cannot be recorded."""
+    """Returns whether this is the user's first start, and records it; False if it cannot."""
     marker_path = user_directory("STATE", "~/.local/state") / "perftop" / "greeted"
     try:
         make_directory(marker_path.parent, parents=True)

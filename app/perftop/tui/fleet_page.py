@@ -85,8 +85,7 @@ def fleet_page_lines(state: FleetState) -> list[Line]:
 
 
 def header_line(state: FleetState) -> Line:
-    """Returns the first line: the source, how many machines answer, the cost of monitoring, and the
-    time."""
+    """Returns the first line: source, number of answering machines, cost of monitoring, time."""
     fleet = state.fleet
     machine_count = len(fleet.machines)
     connecting = sum(m.why == "connecting" for m in fleet.silent_machines)
@@ -169,8 +168,7 @@ def _sum_lost_and_busy(
 def _cause_sentence(
     state: FleetState, cause: Cause, machines: Sequence[Machine], lost_s: float, busy_s: float
 ) -> str:
-    """Returns a sentence on the cost of a cause to these machines; its share is unknown if they
-    have no busy time."""
+    """Returns a sentence on the cost of a cause to these machines, as a share of their time."""
     count, amount = len(machines), f"{percent(lost_s / busy_s)} %" if busy_s else "an unknown share"
     place = machines[0].name if count == 1 else f"{count} of {len(state.fleet.machines)} machines"
     if cause == WAIT_CAUSE:
@@ -194,8 +192,7 @@ def _place_text(state: FleetState, machines: Sequence[Machine]) -> str:
 
 
 def _silence_sentence(state: FleetState) -> list[str]:
-    """Returns a sentence on the machines that do not answer, their names, and the reason; [] if all
-    answer."""
+    """Returns a sentence on the silent machines, their names, and the reason; [] if all answer."""
     machines = [m for m in state.fleet.silent_machines if m.why != "connecting"]
     if not machines:
         return []
@@ -308,8 +305,7 @@ def _join_halves(left: list[Line], right: list[Line], size: int) -> list[Line]:
 
 
 def _selected_machine_lines(state: FleetState, machine: Machine, size: int) -> list[Line]:
-    """Returns the name, description, verdict, numbers and tasks of a machine, and the cost of its
-    probe."""
+    """Returns the name, model, verdict, numbers and tasks of a machine, and its probe's cost."""
     cores = count_noun(machine.core_count, "core") if machine.core_count else ""
     hardware_text = ", ".join(filter(None, (safe_cells(machine.model), cores)))
     lines = [strips.panel_title(safe_cells(machine.name), hardware_text, size)]

@@ -64,8 +64,7 @@ class FleetFeed(Protocol):
 
     @property
     def shown_time_s(self) -> float:
-        """The displayed Unix time in s, by this machine's clock or, in a recording, by the recorded
-        one's."""
+        """The displayed Unix time in s, by the clock of this or of the recorded machine."""
 
     @property
     def shown_time_text(self) -> str:
@@ -95,8 +94,7 @@ class FleetScreen(PageScreen):
         self._order_inputs: object = None
         """The settings and the answering machines for which rows were ordered last."""
         self._ordered_at, self._position_by_name = 0.0, dict[str, int]()
-        """Unix time when rows were ordered last, and each machine's position in that order, by
-        name."""
+        """Unix time when rows were last ordered, and each machine's position then, by name."""
         self._has_drawn = False
         self._key_pieces: list[KeyPiece] = []
 

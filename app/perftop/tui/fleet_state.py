@@ -58,8 +58,7 @@ class MachineGrid:
         return 0, 0
 
     def neighbour(self, name: str, dx: int, dy: int) -> str:
-        """Returns the name of the next machine in a direction, skipping gaps; at an edge,
-        `name`."""
+        """Returns the next machine's name in a direction, skipping gaps; at an edge, `name`."""
         x, y = self.position_of(name)
         while True:
             x, y = x + dx, y + dy
@@ -108,8 +107,7 @@ class FleetState:
     theme: str = "perftop-dark"
     glyphs: Glyphs = "colour"
     click_targets: dict[int, str] = field(default_factory=dict)
-    """The name of the machine that a click on each line selects, by line; '' for the
-    headings."""
+    """The machine that a click on each line selects, by line; '' for the headings."""
 
     @property
     def selected_machine(self) -> Machine | None:

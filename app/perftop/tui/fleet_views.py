@@ -33,8 +33,7 @@ CALM_MARKERS = " ", CALM_SIGN
 NAME_WIDTHS = 10, 24
 """Minimum and maximum width of a machine's name, in cells."""
 MAX_AGE_S = 3.0
-"""Numbers older than this many seconds plus two intervals of the source have their age
-highlighted."""
+"""Maximum age of numbers, in s and beyond two intervals of the source, that is not highlighted."""
 COLUMNS = (
     Column("lost", "lost %", 9),
     Column("past", "10 min, lost", 14, is_left=True, rank=5, max_width=22, growth_rank=2),
@@ -57,8 +56,7 @@ def table_columns(state: FleetState) -> Table:
 
 
 def heading_line(state: FleetState, table: Table) -> Line:
-    """Returns the headings. In that of the column by which rows are sorted, an arrow is in place of
-    the unit."""
+    """Returns the headings; that of the sorted column has an arrow in place of the unit."""
     order, arrow = state.choice.order, (FALLING, RISING)[state.choice.reverse]
     marked = [replace(c, heading=f"{c.heading.partition(' ')[0]} {arrow}") if c.key == order else c
               for c in table]  # fmt: skip
@@ -120,8 +118,7 @@ def _cell(state: FleetState, machine: Machine, column: Column, verdict: list[Run
 
 
 def _loss_bar(share: float, *, is_answering: bool) -> Run:
-    """Returns a bar for a lost share. It is at most seven eighths high, so that rows do not
-    touch."""
+    """Returns a bar for a lost share, at most seven eighths high, so that rows do not touch."""
     if not isfinite(share):
         return (" ", "text") if is_answering else (UNKNOWN_TASK, "faint")
     style = "hot" if share >= 5 * MIN_LOSS else "warn" if share >= MIN_LOSS else "rule"
@@ -184,8 +181,7 @@ def rack_lines(state: FleetState, width: int) -> list[Line]:
 RACK_CELL_WIDTH, MAX_MACHINES_IN_RACKS = 4, 1000
 """Width of a machine's cell in the lines of racks, and maximum number of machines in them."""
 CELL_WIDTHS = (6, 4, 3, 2, 1)
-"""Possible widths of a machine's cell; the largest that fits is used. From 4 on, it has a
-number."""
+"""Widths of a machine's cell; the largest that fits is used. From 4 on, it has a number."""
 MIN_WIDTH_FOR_WORDS = 150
 """Minimum width of the screen to show a sentence about the number, in cells."""
 
@@ -273,8 +269,7 @@ def heat_lines(state: FleetState, height: int) -> list[Line]:
 
 
 def _legend_lines(state: FleetState) -> list[Line]:
-    """Returns the legend: the name of the number, the heat ramp, and the number of machines at each
-    step of the ramp."""
+    """Returns the legend: the name of the number, and the heat ramp with machines at each step."""
     key, has_words = state.metric, state.width >= MIN_WIDTH_FOR_WORDS
     scale, name = fleet_state.heat_scale(state, key), FIELDS[key].unit_name(GHZ)
     left_runs: list[Run] = [(" ", "text"), (f"{FIELDS[key].label} {name}", "bright")]

@@ -123,8 +123,7 @@ class Track(RecordingReader):
         return super().on_message(message)
 
     def origin_ns(self, alignment: Alignment) -> int | None:
-        """Returns the raw time in ns at zero on the axis; None if it is not in the part that was
-        read."""
+        """Returns the raw time in ns at zero on the axis; None if it has not been read."""
         if alignment.kind == "start":
             return self.session.hello.raw_ns
         if alignment.kind == "command":
@@ -373,8 +372,7 @@ def _work_runs(comparison: Comparison, *, ascii_: bool) -> list[Run]:
 
 
 def _pair_verdict(comparison: Comparison) -> Verdict:
-    """Returns the answer as the verdict of the live screen: red if B is worse, orange if nothing is
-    certain."""
+    """Returns the answer as a verdict: red if B is worse, orange if nothing is certain."""
     answer, *evidence = (sentence.removesuffix(".") for sentence in answer_sentences([comparison]))
     largest_loss = next(iter(comparison.extra_loss.items()), None)
     is_worse = any(row.verdict == "worse" for row in comparison.rows)
@@ -483,8 +481,7 @@ def _verdict_runs(pair: PairState, key: str) -> list[list[Run]]:
 
 
 def _episode_lines(pair: PairState) -> list[Line]:
-    """Returns a line for each recording, with the starts and the lengths of episodes and the labels
-    of marks."""
+    """Returns a line for each recording, with its episodes and the labels of its marks."""
     lines: list[Line] = []
     for row, track in enumerate(pair.tracks):
         axis, session = pair.axis_of_track(row), track.session

@@ -1,6 +1,5 @@
 """`perftop replay A B`: two recordings on one time axis, with the result of `perftop diff`.
-`PairSource` reads both recordings into a `PairState`, which `pair_page` draws; `PairScreen` handles
-keys."""
+`PairSource` reads them into a `PairState`, which `pair_page` draws; `PairScreen` handles keys."""
 
 from __future__ import annotations
 
@@ -29,8 +28,7 @@ from perftop.tui.shared.canvas import chart_glyphs
 from perftop.tui.shared.keys import PAIR_KEYS, bindings_by_id, key_captions
 
 BATCH_S, REFRESH_S = 0.03, 0.25
-"""Maximum seconds for which reading delays keys, and minimum seconds between two updates of the
-screen while reading."""
+"""Maximum seconds for which reading delays keys, and minimum seconds between two drawings then."""
 ZOOM_FACTOR, MAX_ZOOM = 2.0, 4096.0
 
 
@@ -104,8 +102,7 @@ class PairScreen(PageScreen):
         self.page.update()
 
     def action_go_to_episode(self, direction: int) -> None:
-        """Moves to the next (`direction` = 1) or previous (-1) mark or start of an episode in A or
-        B."""
+        """Moves to the next (`direction` = 1) or previous (-1) mark or episode in A or B."""
         pair = self.pair
         starts = sorted(
             (episode.start_ns - origin) / 1e9

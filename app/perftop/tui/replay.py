@@ -49,8 +49,7 @@ class ReplaySource(StreamSource):
         self.indexing = True
         """Whether the file is still being searched for episodes."""
         self._extended_playback: tuple[Playback | None, int] = None, 0
-        """The playback whose history was last extended backwards, and the time (monotonic ns) to
-        which it was extended."""
+        """The playback whose history was last extended backwards, and to when (monotonic ns)."""
         self._mark_count = 0
         """Number of marks that the user has set in this replay. They are not stored in the file."""
         self._remarks = [] if recording.checked else [file.UNCHECKED_NOTICE]
@@ -82,8 +81,7 @@ class ReplaySource(StreamSource):
         self.show_new_moment()
 
     def on_tick(self) -> None:
-        """Reports damage to the file and remarks once. Reads samples from before the history if
-        time axes cover them."""
+        """Reports damage and remarks once. Reads earlier samples if time axes cover them."""
         self._read_earlier_samples()
         damage = self._recording.damage
         if damage != self._damage and damage is not None:
@@ -110,8 +108,7 @@ class ReplaySource(StreamSource):
 
     @property
     def ends_ns(self) -> tuple[int, int] | None:
-        """Monotonic times in ns of the first and the last moment in the history; None before the
-        first section."""
+        """First and last moment in the history (monotonic ns); None before the first section."""
         return None if self._playback is None else self._playback.ends_ns
 
     @property

@@ -35,13 +35,11 @@ INTERVALS_NS = tuple(ms * 1_000_000 for ms in (50, 100, 200, 500, 1000, 2000, 50
 NOTICE_S = 10.0
 """Time in s for which a message is shown if no key is pressed."""
 MIN_CHECK_S = 0.9
-"""Minimum seconds between two checks, while messages arrive, for changes that no message reports,
-such as a lost link."""
+"""Minimum seconds between two checks for changes that no message reports, such as a lost link."""
 DRAWING_CHECK_S = 0.05
 """Seconds between two checks of whether a slow terminal has accepted the last output."""
 MIN_SILENCE_S = 3.0
-"""Time without messages after which the screen reports that no data arrives: this many seconds and
-two sample periods."""
+"""The screen reports that no data arrives after this many seconds and two sample periods."""
 
 
 class StreamSource(ScreenSource, Follower, PlaybackControls):
@@ -49,8 +47,7 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
     continues while paused. Times are monotonic, in ns."""
 
     def __init__(self, interval_ns: int, *, starts_early: bool = False, tour: bool = False) -> None:
-        """`interval_ns`: the time that numbers cover. `tour`: whether to show notes for new
-        users."""
+        """`interval_ns`: the time that numbers cover. `tour`: whether to show a new user's notes."""
         super().__init__(interval_ns, starts_early=starts_early)
         self.clock: Callable[[], float] = time.monotonic
         self.cost = CpuCost(time.process_time)
@@ -111,9 +108,8 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
         return is_over
 
     def _show_changes(self, *, has_new_interval: bool) -> None:
-        """Shows the current state if it has changed. If the terminal has not accepted the last
-        output yet, this is done later, because queued output would delay the response to a
-        key."""
+        """Shows the current state if it has changed; later if the terminal has not accepted the
+        last output yet, because queued output would delay the response to a key."""
         self._has_changed |= has_new_interval or self._current_status() != self.status
         if self._has_changed and self.app.is_drawing():
             self._schedule_check(DRAWING_CHECK_S)
@@ -131,8 +127,7 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
             self.interval = interval
 
     def end(self, failed: Failed) -> None:
-        """Called when the stream has ended. The last numbers remain on the screen; if there are
-        none, the app exits."""
+        """Called at the end of the stream. The last numbers remain; without any, the app exits."""
         self.app.failure = failed
         if self.interval is None:
             self.app.end_with_status(failed.status)
@@ -219,8 +214,7 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
         self.show_new_moment(is_range=span_ns is not None)
 
     def show_new_moment(self, *, is_range: bool = False) -> None:
-        """Shows the new `interval`. `is_range`: whether it is a range that the user has
-        selected."""
+        """Shows the new `interval`. `is_range`: whether the user has selected it as a range."""
         self.status = self.status._replace(is_range=is_range)
         self.show()
 

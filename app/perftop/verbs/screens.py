@@ -143,8 +143,7 @@ def run_demo(args: argparse.Namespace) -> int:
 
 
 def _demo_table(topic: str) -> list[list[str]]:
-    """Returns the cells of the first table of a help page, by row; the headings are the first
-    row."""
+    """Returns the cells of a help page's first table, by row; the first row has the headings."""
     from perftop.docs import page
 
     table = next(block for block in page.read_page(topic).blocks if block.kind == "table")
@@ -260,8 +259,7 @@ def _fleet_source(args: argparse.Namespace) -> Source:
 
 
 def host_names(hosts: Sequence[str], file: Path | None) -> list[str]:
-    """Returns the hosts on the command line and in a file (one per line; # starts a comment).
-    Raises Failed."""
+    """Returns the hosts among arguments and in a file (one a line, # comments). Raises Failed."""
     names = list(hosts)
     if file is not None:
         try:

@@ -88,8 +88,7 @@ class ShownKeys(NamedTuple):
 
 
 class KeyLine(FrameLines):
-    """The line of keys. A click on a key runs its action. Keys that do not fit are only in the
-    help."""
+    """The line of keys. A click on a key runs its action. The help has those that do not fit."""
 
     _pieces: Sequence[KeyPiece] = ()
     shown: ShownKeys | None = None
@@ -404,8 +403,7 @@ class Prompt(Widget):
         self.display = self._input.can_focus = False
 
     def on_descendant_blur(self) -> None:
-        """Returns the focus to the prompt after a click elsewhere. The click itself still takes
-        effect."""
+        """Returns the focus to the prompt after a click elsewhere, which still takes effect."""
         if self.display and self.screen.focused is not None:
             self._input.focus()
 
@@ -414,8 +412,7 @@ class Prompt(Widget):
 
 
 class PromptScreen(DirectScreen):
-    """A screen with keys that can be clicked, and with a prompt, which is mounted when it first
-    asks."""
+    """A screen with clickable keys, and with a prompt, which is mounted when it first asks."""
 
     prompt: Prompt | None = None
 

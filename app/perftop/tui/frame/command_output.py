@@ -64,8 +64,7 @@ class Output(ScrollView, can_focus=False, inherit_bindings=False):
             self.set_class(extent == name, f"-{name}")
 
     def show(self) -> None:
-        """Shows new output. The pane scrolls to the last line, unless the user has scrolled
-        back."""
+        """Shows new output. Scrolls to the last line, unless the user has scrolled back."""
         newly_dropped = self._output_lines.dropped_count - self._dropped_count
         self._dropped_count += newly_dropped
         self.virtual_size = Size(self.scrollable_content_region.width, 1 + len(self._output_lines))
@@ -126,9 +125,8 @@ Cell = tuple[str, Style]
 
 
 def printed_line(colours: bytes, raw: bytes, *, ascii_: bool = False) -> Strip:
-    """Returns a line of output as a terminal would show it. `colours`: the sequences that set the
-    colours at its start. All escape sequences except those for colours and for erasing in the line
-    are ignored."""
+    """Returns a line of output as a terminal would show it, ignoring escape sequences other than
+    those for colours and erasing in the line. `colours`: the sequences in force at its start."""
     text = raw.decode(errors="replace")
     if text.isprintable() and not colours:
         cells: list[Cell] = [(text[:MAX_COLUMNS], Style.null())]

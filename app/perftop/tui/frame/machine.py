@@ -1,6 +1,5 @@
 """The lines about the whole machine: its numbers, and a bar of its SMT states. If clocks are not
-counted, tiles replace both: the shares of CPU time and the waits of tasks, each with its history if
-there is room."""
+counted, tiles replace both: shares of CPU time and waits of tasks, with histories if they fit."""
 
 from __future__ import annotations
 
@@ -49,8 +48,7 @@ WAIT_NAMES = {"cpu": "a CPU", "io": "a disk", "memory": "memory"}
 
 @dataclass(frozen=True, slots=True)
 class ShownCpus:
-    """The CPUs that the user asked for, and their cores. These lists rarely change, so they are
-    kept between refreshes."""
+    """The CPUs that the user asked for, and their cores, kept between refreshes."""
 
     cores: list[int]
     pairs: Ints
@@ -72,9 +70,8 @@ def shown_cpus(session: Session, cores: Cores) -> ShownCpus:
 
 
 def machine_values(session: Session, interval: Interval) -> Mapping[str, float]:
-    """Returns the numbers of the machine that the source can supply, by key: means over the CPUs
-    that the user asked for, and machine-wide numbers, such as power. An unknown number is NaN or
-    absent."""
+    """Returns the machine's numbers, by key: means over the CPUs that the user asked for, and
+    machine-wide numbers, such as power. An unknown number is NaN or absent."""
     means = interval.values.group(shown_cpus(session, interval.cores).cpus).tolist()
     by_metric = zip(session.evaluator.variants.items(), means, strict=True)
     return interval.machine | {key: mean for (key, variants), mean in by_metric if variants}
@@ -208,8 +205,7 @@ def _with_even_gaps(pieces: list[Piece], size: int) -> list[Run]:
 
 
 def state_line(session: Session, interval: Interval, size: int) -> list[Run]:
-    """Returns a bar of the SMT states of all cores together, with a legend to the right if there is
-    room."""
+    """Returns a bar of the SMT states of all cores together, with a legend if there is room."""
     cores, split = shown_cpus(session, interval.cores).pairs, interval.split
     states, low = split.states[cores], split.low[cores]
     bar: Callable[[Sequence[float], int], list[Run]] = strips.smt_bounds_bar

@@ -92,8 +92,7 @@ class Monitor(PromptScreen):
         self._offered_remedy = ""
         """The remedy that was shown last, which a second press of the key copies; '' if none."""
         self._range_start_ns: int | None = None
-        """Start of the range that the user has begun to select (monotonic ns); None if there is
-        none."""
+        """Start of the range that the user has begun to select (monotonic ns), if any."""
         self._top = TopLines(settings, id="top")
         self._missing_line = MissingMetricsLine(settings, id="missing")
         self._keys = KeyLine(settings, id="keys")
@@ -495,8 +494,7 @@ class Monitor(PromptScreen):
         await self.ask("mark", hint, lambda _: time_text, on_accept=accept)
 
     async def action_filter(self, text: str = "") -> None:
-        """Asks for a filter. The prompt contains `text`, or the current filter if `text` is
-        empty."""
+        """Asks for a filter. The prompt contains `text` or, without it, the current filter."""
         settings = self.settings
         if self.last_state.session is None or (self.prompt and self.prompt.is_asking("filter")):
             return

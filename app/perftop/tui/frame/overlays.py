@@ -118,8 +118,7 @@ class _ListScreen(TerminalSized, ModalScreen[Result | None], Generic[Result]):
 
 
 class Menu(_ListScreen[str]):
-    """A list from which one option is chosen. The result is the key of the option; None if the user
-    cancelled."""
+    """A list from which one option is chosen. The result is its key; None if cancelled."""
 
     HINT = "enter, esc"
     MARKS = " ", theme.SELECTED_SIGN
@@ -312,8 +311,7 @@ MIN_WIDTH_FOR_COLUMNS = 110
 """Minimum columns of a help screen with keys at the left and shapes at the right."""
 GAP = 3
 MIN_TERM_WIDTH = 20
-"""Minimum cells for a term, such as a key, left of its explanation. On a narrow screen it is a
-third of the width."""
+"""Minimum cells for a term, such as a key; on a narrow screen, a third of the width."""
 MIN_EXPLANATION_WIDTH = 20
 """Minimum cells for an explanation. On narrower screens, lines are cut."""
 Line = list[Run]
@@ -461,8 +459,7 @@ FILTERS = HelpSection("filters", [HelpEntry([(example, "key")], words) for examp
 
 
 def stream_help(session: Session | None, bindings: Sequence[Binding]) -> TextScreen:
-    """Returns the help screen for a stream, with the meaning, formula and counters of each
-    metric."""
+    """Returns the help for a stream, with the meaning, formula and counters of each metric."""
     extra: list[HelpSection] = []
     if session is not None:
         entries = []

@@ -104,8 +104,7 @@ class PlaybackControls(Protocol):
         """Pauses at the shown moment, or resumes."""
 
     def go_to_episode(self, direction: int, cpus: list[int] | None) -> None:
-        """Shows the next (`direction` = 1) or previous (-1) episode or mark on one of these CPUs;
-        None: on any CPU."""
+        """Shows the next (`direction` = 1) or previous (-1) episode or mark on `cpus`; None: any."""
 
     def add_mark(self, time_ns: int, label: str) -> None:
         """Sets a mark with this label at this moment; '': the label is a number."""
@@ -201,8 +200,7 @@ def _sampling_pieces(
 ) -> list[Piece]:
     """Returns the parts of the header on the link to a remote probe, the source of counters, the
     method for the SMT states, the interval and the sample period, the cost of monitoring, the skew,
-    and the late and dropped samples since the probe was started. A sample is late if no CPU was
-    read at its time."""
+    and late (no CPU was read at their time) and dropped samples since the probe was started."""
     hello, link = session.hello, status.link
     pieces: list[Piece] = []
     if link is not None:
@@ -242,8 +240,7 @@ def _sampling_pieces(
 def _badges(
     status: AppStatus, interval: Interval | None, room: int, *, with_words: bool
 ) -> list[Piece]:
-    """Returns the parts of the header on unusual states: a past moment, a recording, a command, no
-    data."""
+    """Returns the header's parts on unusual states: past moments, recordings, commands, no data."""
     pieces: list[Piece] = []
 
     def badge(rank: int, text: str, style: str) -> None:
@@ -276,9 +273,8 @@ def _badges(
 
 
 def _replay_text(replay: PlaybackState, interval: Interval, room: int, dot: str) -> str:
-    """Returns the time, the position in the recording, the state of the playback and the progress
-    of the search for episodes. If `room` cells are not enough, the progress is left out, then the
-    position."""
+    """Returns the time, the position in the recording, the state of the playback, and the progress
+    of the search for episodes. Without `room`, the progress is left out, then the position."""
     first_ns, last_ns = replay.recording_span_ns
     if replay.seek_position_ns is not None:
         state = f"seeking {player_time(replay.seek_position_ns - first_ns)}"
@@ -424,8 +420,7 @@ class TopLines(FrameLines):
         return page
 
     async def on_click(self, event: events.Click) -> None:
-        """Opens the list of episodes after a click on the alert line, and the report after a click
-        on the line below it."""
+        """Opens the list of episodes (alert line) or the report (the line below it)."""
         y = event.get_content_offset(self)
         name = "" if y is None else next(iter(self._line_names[y.y : y.y + 1]), "")
         if name == "loss":

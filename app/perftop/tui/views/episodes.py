@@ -38,8 +38,7 @@ the sentence about the episode names them."""
 SIGN_CELLS = 2
 """Number of cells before the columns, for the mark of the selected line and the episode marker."""
 MIN_HEIGHT_FOR_DETAILS = 12
-"""Minimum height in lines of a view that shows details of the selected episode, and a heading above
-the column titles."""
+"""Minimum height in lines of a view with details of the selected episode, and with a heading."""
 MIN_DETAIL_LINES, MAX_DETAIL_LINES, MAX_WIDE_DETAIL_LINES = 5, 10, 7
 """Minimum and maximum number of lines about the selected episode. The third number is the maximum
 on a wide screen, where the evidence needs fewer lines."""
@@ -57,8 +56,7 @@ def episode_columns(size: int) -> list[Column]:
 
 
 def kind_name(episode: Episode) -> str:
-    """Returns the name of the episode's kind. Steal has one name, although several detectors find
-    it."""
+    """Returns the name of the episode's kind: one for steal, which several detectors find."""
     return safe_cells(STEAL_CAUSE[0] if group_key(episode) == STEAL_CAUSE else episode.kind)
 
 
@@ -112,8 +110,7 @@ def detail_lines(
 
 
 def heading_line(session: Session, episodes: Sequence[Episode], size: int) -> list[Run]:
-    """Returns the heading: the number of episodes, the length of the session, and the number of
-    episodes of each kind."""
+    """Returns the heading: the length of the session, and the episodes in all and of each kind."""
     kinds = Counter(map(kind_name, episodes))
     counts = [(f"{kind.marker} {kinds[key]}", key) for key, kind in KINDS.items() if kinds[key]]
     count_texts = [" ".join(count) for count in counts]
@@ -127,8 +124,7 @@ def heading_line(session: Session, episodes: Sequence[Episode], size: int) -> li
 
 
 def duration_text(session: Session, episode: Episode) -> str:
-    """Returns the length of the episode as text; '' for an episode without length, such as a
-    mark."""
+    """Returns the length of the episode as text; '' for one without length, such as a mark."""
     end_ns = session.until_ns if episode.end_ns is None else episode.end_ns
     has_length = episode.end_ns != episode.start_ns
     return long_duration(max(0, end_ns - episode.start_ns)) if has_length else ""

@@ -68,8 +68,7 @@ class Flow:
 
     @property
     def names(self) -> tuple[str, str]:
-        """The names of taker and victim, each with its PID or, if several tasks have this name,
-        their number."""
+        """The names of taker and victim, each with its PID or the number of tasks of that name."""
         takers, victims = ({pair[i] for pair in self.pairs} - {0} for i in (0, 1))
         if not self.cause:
             counts = [f"{len(pids)} " if pids else "" for pids in (takers, victims)]
@@ -191,8 +190,7 @@ class _ReportTasks:
         return ran_s or {task: t.run_s for task, t in self._by_cpu.get(UNKNOWN_CPU, {}).items()}
 
     def _culprits(self, cause: str, cpu: int) -> Weights:
-        """Returns the run times of the tasks that the evidence of episodes on this CPU names as
-        culprits."""
+        """Returns the run times of the tasks that episodes on this CPU name as culprits."""
         if cause == STEAL_CAUSE[1]:
             return {(0, cause): 1.0}
         core = next((core for core in self._session.cores if cpu in core), [])

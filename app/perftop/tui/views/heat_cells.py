@@ -1,6 +1,5 @@
-"""The cells of the heat map: the position of every core, rings (frames) around cores that lose
-something, and the values that cells show. The cores of one L3 or package form a group, which is
-drawn together."""
+"""The cells of the heat map: the position of each core, rings around cores that lose something, and
+the values of cells. The cores of one L3 or package form a group, which is drawn together."""
 
 from __future__ import annotations
 
@@ -50,8 +49,7 @@ MIN_HEADING_WIDTH = 24
 
 @dataclass(frozen=True, slots=True)
 class CoreGroup:
-    """Cores that are drawn together: those of an L3 if the package has several L3s, else all cores
-    of the package."""
+    """Cores that are drawn together: those of an L3, or of a package that has only one."""
 
     label: str
     rows: tuple[int, ...]
@@ -104,8 +102,7 @@ class HeatLayout:
 
 
 def package_groups(session: Session, cores: Cores) -> tuple[list[Groups], list[int | None]]:
-    """Returns the groups of cores of each package, those of the same die side by side, and the IDs
-    of the packages."""
+    """Returns the groups of cores of each package, sorted by die, and the IDs of the packages."""
     caches_by_package: dict[int | None, dict[tuple[int | None, int | None], list[int]]] = {}
     for row, core in enumerate(cores.rows):
         dies = (session.topology[position].die for position in core.positions)
@@ -215,8 +212,7 @@ def heat_layout(packages: Sequence[Groups], package_ids: Sequence[int | None], n
 
 
 def _cell_sizes(threads: int, *, ascii_: bool) -> Iterator[CellSize]:
-    """Yields the cell sizes to try, the best first. In ASCII the halves of a cell are side by side,
-    so that widths are even."""
+    """Yields the cell sizes to try, the best first. Halves that are side by side need even widths."""
     height = ceil(threads / 2)
     for blank_lines in (2, 1):
         yield CellSize(4, max(2, threads), blank_lines, has_halves=False)
@@ -326,8 +322,7 @@ NO_LOSS_TEXT = "no core loses anything to an episode"
 
 
 class HeatValues:
-    """The values of one field (a number) in one interval. Lists have an entry for each CPU, by
-    position."""
+    """The values of one field (a number) in one interval. Lists are by position of the CPU."""
 
     def __init__(
         self, session: Session, interval: Interval, settings: ViewSettings, cores: Cores,
@@ -451,8 +446,7 @@ class HeatValues:
     # --- the line of the selected core
 
     def core_runs(self, i: int, size: int) -> list[Run]:
-        """Returns a line on the core in row `i`: its numbers, its tasks, and reasons to doubt the
-        numbers."""
+        """Returns a line on the core in row `i`: numbers, tasks, and reasons to doubt numbers."""
         core, cores = self.cores.rows[i], self.cores
         name = f" {'core' if cores.has_pairs else 'CPU'} {cores.name(i, '')}"
         pieces: list[Piece] = [(0, [(theme.CURSOR_SIGNS[0], "mark"), (name, "bright")])]

@@ -1,5 +1,4 @@
-"""The heat map: a cell for each core, with the core's two CPUs as its halves, grouped by L3 and
-package."""
+"""The heat map: a cell for each core, whose halves are its CPUs, grouped by L3 and package."""
 
 from __future__ import annotations
 

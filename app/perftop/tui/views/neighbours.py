@@ -52,8 +52,7 @@ NAME_WIDTH = 26
 
 
 class _RibbonSide:
-    """The takers (`side` 0) or the victims (1) at the ends of the ribbons. Tasks of one name have a
-    block of rows."""
+    """The takers (`side` 0) or victims (1) at the ends of ribbons, with a block of rows a name."""
 
     def __init__(self, flows: Sequence[Flow], side: int, row_s: float) -> None:
         ends = [(flow.taker, flow.victim)[side] for flow in flows]
@@ -242,8 +241,7 @@ class Neighbours(PaneledView, CursorCanvas):
     _folded = True
     """Whether tasks of the same name share a row."""
     _report: Report | None = None
-    """The report from which the flows were made. It is stored so that no other report can get the
-    same id()."""
+    """The report of the flows, stored so that no other report can get the same id()."""
     _flows: tuple[object, list[Flow]] = None, []
     """A cache: the flows, and the inputs that they were made from."""
     _drawn_ribbons: tuple[object, list[list[Run]], float] = None, [], 0.0

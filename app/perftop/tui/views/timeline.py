@@ -1,8 +1,7 @@
 """The time view: one metric of every CPU over time, the newest values at the right edge. If all
 CPUs fit on the screen, each has one or more lines, its lane; otherwise two siblings share a line,
 as the upper and lower halves of its cells. In a lane of several lines, the height also shows the
-value. Lines and widths depend only on the displayed CPUs and the screen size, so that nothing moves
-when values change."""
+value. Only the CPUs and the screen size decide on lines and widths, so that values move nothing."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ MIN_HEIGHT_FOR_TIMES = 24
 """Minimum number of lines at which clock times have a separate line below the axis."""
 MAX_LANE_HEIGHT = 16
 PANEL_HEIGHT, MIN_LANE_HEIGHT = 10, 3
-"""Number of lines reserved for panels, provided that each CPU has at least MIN_LANE_HEIGHT
-lines."""
+"""Number of lines reserved for panels if each CPU has at least MIN_LANE_HEIGHT lines."""
 NUMBER_WIDTH = 7
 """Width of a number, in cells, including the gap to its left."""
 MAX_CPU_LIST = 12
