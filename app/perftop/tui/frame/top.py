@@ -104,7 +104,7 @@ class PlaybackControls(Protocol):
         """Pauses at the shown moment, or resumes."""
 
     def go_to_episode(self, direction: int, cpus: list[int] | None) -> None:
-        """Shows the next (`direction` = 1) or previous (-1) episode or mark on `cpus`; None: any."""
+        """Shows the next (`direction` = 1) or previous episode or mark on `cpus`; None: on any."""
 
     def add_mark(self, time_ns: int, label: str) -> None:
         """Sets a mark with this label at this moment; '': the label is a number."""

@@ -212,7 +212,7 @@ def heat_layout(packages: Sequence[Groups], package_ids: Sequence[int | None], n
 
 
 def _cell_sizes(threads: int, *, ascii_: bool) -> Iterator[CellSize]:
-    """Yields the cell sizes to try, the best first. Halves that are side by side need even widths."""
+    """Yields the cell sizes to try, the best first. Halves side by side need even widths."""
     height = ceil(threads / 2)
     for blank_lines in (2, 1):
         yield CellSize(4, max(2, threads), blank_lines, has_halves=False)
