@@ -143,6 +143,11 @@ def test_depth_is_the_share_of_the_samples_within_the_episode() -> None:
     assert episode.evidence["ticks"] == 18
 
 
+def test_a_low_share_is_averaged_over_the_pauses_between_ticks() -> None:
+    (episode,) = StealSteps().advance(*[1, 0] * 20).detector.running
+    assert episode.depth == pytest.approx(0.05)
+
+
 @pytest.mark.parametrize("usual_share", [0.0, 0.03])
 def test_only_steal_above_the_usual_is_an_episode(usual_share: float) -> None:
     """A host takes this share in random ticks, and 25 % in the last 3 s of each of 20 minutes. With

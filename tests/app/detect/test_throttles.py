@@ -209,3 +209,11 @@ def test_depth_is_the_distance_of_the_clock_to_its_ceiling() -> None:
     assert machine.session.detector.running == machine.running  # not a drop
     assert machine.running[0].depth == pytest.approx(0.1e9)
     assert machine.running[0].evidence["busy_hz"] == 2_900_000_000
+
+
+def test_a_turbo_drop_caused_by_a_license_replaces_it() -> None:
+    machine = with_level_1(with_level_1(busy_cores()), cycles=[0.8 * HZ, HZ, 0, 0])
+    assert machine.spans() == [(4, 8)]
+    kinds = [(e.kind, e.cause, e.start_ns // S) for e in machine.session.detector.running]
+    assert kinds == [("turbo-drop", "license", 8)]
+    assert with_level_1(machine, cycles=[HZ, HZ, 0, 0]).spans() == [(4, 8), (12, None)]

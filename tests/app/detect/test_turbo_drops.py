@@ -11,6 +11,7 @@ import increments
 import numpy as np
 import pytest
 import synth
+from fakes import CpuLoad, Machine, observe
 from nightly import nightly_case
 from rate_streams import S, SteppedDetector, sample_with, spans
 from sessions import session_of
@@ -276,6 +277,31 @@ def test_active_cores_are_counted_as_last_read() -> None:
 
 
 # --- through a session
+
+
+def test_suspect_rows_neither_begin_nor_end_an_episode() -> None:
+    machine = Machine(ceiling_hz=3.62e9, broken={0, 1, 4, 5})
+    session, _ = observe(machine)
+    (episode,) = [e for e in session.detector.running if e.kind == "turbo-drop"]
+    assert episode.cpus == [2, 3, 6, 7]
+    everywhere = Machine(ceiling_hz=3.62e9, broken=set(range(8)))
+    assert {e.kind for e in observe(everywhere)[0].detector.running} == {"suspect"}
+
+
+def test_a_core_without_a_known_ceiling_does_not_affect_others() -> None:
+    does = {cpu: CpuLoad(alone=0.0) for cpu in range(8)}
+    machine = Machine(ceiling_hz=3.62e9, offline_cpus={3, 7}, loads=does)
+    rows = [dataclasses.replace(r, online=r.cpu not in {3, 7}) for r in machine.hello.topology]
+    machine.hello = dataclasses.replace(machine.hello, topology=rows, cores=machine.hello.cores[:3])
+    session = Session(machine.hello)
+    for seq in range(12):
+        if seq == 5:
+            machine.offline_cpus.clear()
+            for cpu in (3, 7):
+                session.apply(wire.Note("hotplug", seq * S, data={"cpu": cpu, "online": True}))
+        session.apply(machine.frame(seq))
+    (episode,) = [e for e in session.detector.running if e.kind == "turbo-drop"]
+    assert (episode.start_ns, episode.cpus) == (0, list(range(8)))
 
 
 @pytest.mark.parametrize("sample_ns", [SECOND // 40, 3 * SECOND // 10, 7 * SECOND // 10])

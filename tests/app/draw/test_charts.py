@@ -269,6 +269,14 @@ ACCOUNT = st.tuples(ANY_SHARE, ANY_SHARE, ANY_SHARE, st.integers(0, 2))
 STATES = st.tuples(ANY_SHARE, ANY_SHARE, ANY_SHARE, ANY_SHARE)
 
 
+def test_a_core_is_drawn_outwards_from_the_middle() -> None:
+    """Each half has 16 eighths. Both threads take 4; then the first thread takes 8 upwards, and the
+    second 6 downwards."""
+    assert single_column(states((0.25, 0.0, 0.5, 0.375))) == [
+        "▄ lp0-9", "▄ both-3/lp0-3", "▄ lp1-3/both-3", "▆ ground/lp1-9",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(("draw", "column"), [(account, ACCOUNT), (states, STATES)])
 @given(st.data(), st.integers(1, 6), st.sampled_from(AREA_GLYPHS))
 def test_any_shares_can_be_drawn(

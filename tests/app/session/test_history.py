@@ -296,6 +296,20 @@ def test_notes_alone_cannot_exceed_the_limit() -> None:
     assert 500 < len(notes) < 1500
 
 
+def test_traffic_of_packages_is_in_the_history() -> None:
+    """Bins of 2 s have the values of the intervals that end with them."""
+    hello, messages = sim_streams.messages("sim:memory,cpus=4,seed=2", 120)
+    session = session_of(Session(hello, History(hello)), messages)
+    end_ns, span_ns = session.now_ns, 20 * SAMPLE_NS
+    ends = np.arange(end_ns - 4 * span_ns, end_ns + 1, span_ns, dtype=np.int64)
+    intervals = [session.interval_at(at_ns, span_ns) for at_ns in ends[1:].tolist()]
+    for key, name in (("memory_read_bytes", "memory_read_bytes_per_s"), ("energy_j", "power_w")):
+        result = session.past.shared_counter(key, ends)[:, 0].tolist()
+        expected = [float(each.packages[name][0]) for each in intervals if each is not None]
+        assert result == pytest.approx(expected, rel=1e-3)
+    assert session.past.shared_counter("l3_memory_bytes", ends).shape == (4, 0)
+
+
 def test_memory_channels_are_added() -> None:
     hello, messages = sim_streams.messages("sim:memory,cpus=4,seed=2", 60)
     block = next(b for b in hello.blocks if any(c.key == "memory_read_bytes" for c in b.counters))
