@@ -84,6 +84,17 @@ def test_siblings_are_evaluated_together(flag: int) -> None:
     assert [increment(whole, row) for row in range(4)] == [200, 100, 200, 100]
 
 
+def test_cpus_without_a_known_core_are_evaluated_alone() -> None:
+    greeting = dataclasses.replace(synth.hello([synth.CYCLES]), cores=[])
+    read, wide = wire.ROW_SAMPLED, wire.ROW_SAMPLED | wire.ROW_WIDE
+    _, delta = deltas(
+        greeting,
+        frame(greeting, 0, {"cycles": [0, 0]}),
+        frame(greeting, 1, {"cycles": [100, 100]}, flags=[read, wide]),
+    )
+    assert [ticks(delta, row) for row in range(2)] == [TICKS, 0]
+
+
 def test_siblings_that_are_off_or_unread_are_not_waited_for() -> None:
     greeting = synth.hello([synth.CYCLES], threads=2)
     for flag in (wire.ROW_OFFLINE, 0, wire.ROW_SAMPLED | wire.ROW_ELSEWHERE):

@@ -18,8 +18,7 @@ from perftop.session.history import Times
 from perftop.session.session import Session
 from perftop.tui.shared import time_axis
 
-MS = 1_000_000
-S = 1_000 * MS
+S = 1_000_000_000
 WALL_S = 1_700_000_040
 """Unix time of raw 0: 22:14:00."""
 
@@ -28,13 +27,13 @@ def unix_time(raw_ns: int) -> float:
     return WALL_S + raw_ns / 1e9
 
 
-def axis_at(now_s: float = 60.0, window_s: float = 60.0, room: int = 60) -> time_axis.Axis:
-    return time_axis.fit_axis(round(now_s * S), window_s, room, -1000 * S)
+def axis_at(now_s: int) -> time_axis.Axis:
+    return time_axis.fit_axis(now_s * S, 60.0, 60, -1000 * S)
 
 
 def test_a_time_at_the_end_of_the_axis_is_beyond_it() -> None:
     """The time belongs to the next bin, which arrives with the next sample."""
-    a = axis_at()
+    a = axis_at(60)
     before = Episode("offline", [0], 60 * S - 1)
     mark = Episode("mark", [], 60 * S, 60 * S, evidence={"label": "now"})
     assert (a.cells_of(before), a.cells_of(mark)) == ((range(59, 60), True), None)
@@ -73,9 +72,8 @@ def test_a_tick_is_at_its_time(now_ns: int, window_s: float, room: int) -> None:
 # --- episodes
 
 
-def drop(start_s: float, end_s: float | None = None, kind: str = "turbo-drop") -> Episode:
-    end_ns = None if end_s is None else round(end_s * S)
-    return Episode(kind, [0], round(start_s * S), end_ns)
+def drop(start_s: int, end_s: float | None = None) -> Episode:
+    return Episode("turbo-drop", [0], start_s * S, None if end_s is None else round(end_s * S))
 
 
 def test_an_episode_that_ended_retroactively_is_drawn() -> None:

@@ -16,6 +16,8 @@ from perftop.draw.strips import cut_runs
 from perftop.model.kinds import Episode
 from perftop.output.report import Report
 from perftop.output.why_text import why_json
+from perftop.tui.shared import loss_panels
+from perftop.tui.shared.loss_panels import lines_of_eighths
 from perftop.tui.shared.verdict import loss_history, verdict_at
 from perftop.tui.views.flows import Flow, find_flows, flow_details
 from perftop.tui.views.neighbours import Neighbours, draw_ribbons
@@ -190,6 +192,19 @@ async def test_losses_over_time_are_those_of_the_session() -> None:
         await wait_for_text(run, "over time  CPU s lost per second")
         (title,) = (line for line in lines(run) if "over time" in line)
         assert title.endswith(" ▀▀ waits")
+
+
+def test_losses_are_stacked_by_their_rates() -> None:
+    rates = {"scheduler": np.array([1.0, np.nan, 2.0]), "sibling": np.array([0.5, 0.0, 0.0])}
+    drawn = lines_of_eighths(loss_panels._stacked_columns(rates, 2.0, 4))
+    for x, heights in enumerate([(2, 1), (0, 0), (4, 0)]):
+        styles = [style for line in drawn for _, style in cut_runs(line, x, x + 1)]
+        assert (styles.count("loss-11"), styles.count("lp1-4")) == heights
+
+
+def test_the_losses_of_a_cpu_are_added_and_the_largest_comes_first() -> None:
+    flow = Flow("a", "x", "sibling", 4.0, {(1, 2, 0): 1.0, (3, 2, 0): 0.5, (1, 2, 4): 2.5})
+    assert [*flow.cpus.items()] == [(4, 2.5), (0, 1.5)]
 
 
 def test_a_thin_ribbon_has_no_gaps() -> None:
