@@ -44,8 +44,7 @@ class Check:
 def checks(root: Path = Path("/")) -> list[Check]:
     """Returns all checks, the most important first."""
     return [
-        _cpus_check(root),
-        *_proc_checks(root),
+        *_cpu_and_proc_checks(root),
         _perf_check(root),
         _memory_check(root),
         _msr_check(root),
@@ -54,22 +53,20 @@ def checks(root: Path = Path("/")) -> list[Check]:
     ]
 
 
-def _cpus_check(root: Path) -> Check:
+def _cpu_and_proc_checks(root: Path) -> Iterator[Check]:
+    """Yields the check of CPUs, and a failed check if /proc, which most checks need, is not
+    mounted."""
     rows = topology.read_cpus(root)
     online = {row.cpu for row in rows if row.online}
     name = "CPUs"
     if root != Path("/"):
-        return Check(name, "usable", f"{len(online)} online, according to the files under {root}")
-    outside_cpus = sorted(online - (access.allowed_cpus(root) or os.sched_getaffinity(0)))
-    if outside_cpus:
-        reason = f"CPUs {cpu_sets.format(outside_cpus)} are outside perftop's CPU set"
+        yield Check(name, "usable", f"{len(online)} online, according to the files under {root}")
+    elif outside := sorted(online - (access.allowed_cpus(root) or os.sched_getaffinity(0))):
+        reason = f"CPUs {cpu_sets.format(outside)} are outside perftop's CPU set"
         lost = "their own counters and idle times; /proc/stat is used, with a resolution of 10 ms"
-        return Check(name, "limited", reason, lost, "start perftop outside the container or cpuset")
-    return Check(name, "usable", f"{len(online)} online; perftop may run on all of them")
-
-
-def _proc_checks(root: Path) -> Iterator[Check]:
-    """Yields a failed check if /proc, which most checks need, is not mounted; otherwise nothing."""
+        yield Check(name, "limited", reason, lost, "start perftop outside the container or cpuset")
+    else:
+        yield Check(name, "usable", f"{len(online)} online; perftop may run on all of them")
     try:
         (root / "proc/stat").open("rb").close()
     except OSError as error:

@@ -70,14 +70,13 @@ class Interrupts:
         rises: list[dict[int, list[tuple[str, int]]]] = []
         for name in ("interrupts", "softirqs"):
             table = parse_table(files.read_text(f"{self._proc}/{name}", MAX_TABLE_BYTES))
-            last = self._last_tables.get(name)
+            last = self._last_tables.get(name, table)
+            if last.cpus != table.cpus:
+                last = table  # the counts cannot be compared, so nothing rose
             self._last_tables[name] = table
-            comparable = last is not None and table.cpus == last.cpus
-            rises.append(
-                {cpu: table.largest_rises(last, cpu) for cpu in busy} if last and comparable else {}
-            )
+            rises.append({cpu: table.largest_rises(last, cpu) for cpu in busy})
         return {
-            str(cpu): [tasks_share, irq, softirq, *(rise.get(cpu, []) for rise in rises)]
+            str(cpu): [tasks_share, irq, softirq, *(rise[cpu] for rise in rises)]
             for cpu, (tasks_share, _, irq, softirq, _) in busy.items()
         }
 

@@ -299,7 +299,6 @@ from perfprobe.wire.check import (
     row_after_hotplug,
 )
 from perfprobe.wire.encoding import (
-    MAX_ELEMENTS,
     Decoder,
     encode,
     first_fields,
@@ -338,7 +337,7 @@ from perfprobe.wire.messages import (
 )
 
 __all__ = [
-    "HEAD", "LATEST_NS", "MAX_COLUMNS", "MAX_ELEMENTS", "MAX_MESSAGE", "ROW_ELSEWHERE",
+    "HEAD", "LATEST_NS", "MAX_COLUMNS", "MAX_MESSAGE", "ROW_ELSEWHERE",
     "ROW_OFFLINE", "ROW_REBASED", "ROW_SAMPLED", "ROW_UNPINNED", "ROW_WIDE", "VERSION", "Block",
     "Bye", "Bytes", "Counter", "Cpu", "Decoder", "ForeignDataError", "Frame", "Hello",
     "Identity", "Message", "Missing", "Multiplier", "Note", "Packed", "Rate", "Rows", "Scope",
