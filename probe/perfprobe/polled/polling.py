@@ -120,33 +120,22 @@ class PolledBlocks:
         offsets: Mapping[str, sampler.BlockOffsets],
         stamp: Callable[[], int],
     ) -> None:
-        """Reads all blocks into the frame; `stamp` returns the time stamps before and after."""
+        """Reads all blocks into the frame, which is 0 there before; `stamp` returns the time stamps
+        before and after a read."""
         words = frame.cast("Q")
         for polled in self._sent_blocks:
             block_offsets, start = offsets[polled.block.name], stamp()
             for row, values in polled.read():
-                write_row(words, block_offsets, row, (start, stamp()), values)
+                head = block_offsets.heads + row * wire.HEAD
+                words[head], words[head + 1] = start, stamp()
+                words[head + 4] = wire.ROW_SAMPLED
+                first, valid = block_offsets.values + row * len(values), 0
+                for i, value in enumerate(values):
+                    if value is not None:  # other columns stay invalid
+                        words[first + i] = value
+                        valid |= 1 << i
+                words[block_offsets.valid + row] = valid
 
     def close(self) -> None:
         for polled in self._all_blocks:
             polled.close()
-
-
-def write_row(
-    words: memoryview,
-    offsets: sampler.BlockOffsets,
-    row: int,
-    stamps: tuple[int, int],
-    values: Values,
-) -> None:
-    """Writes a row into the words of a frame, which are 0 before. `stamps` are the times before and
-    after the read. Columns whose value is None stay invalid."""
-    head = offsets.heads + row * wire.HEAD
-    words[head], words[head + 1] = stamps
-    words[head + 4] = wire.ROW_SAMPLED
-    first, valid = offsets.values + row * len(values), 0
-    for i, value in enumerate(values):
-        if value is not None:
-            words[first + i] = value
-            valid |= 1 << i
-    words[offsets.valid + row] = valid

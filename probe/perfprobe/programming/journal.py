@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from perfprobe.kernel.task_files import parse_stat, parse_state, read_file
 from perfprobe.programming import counter_plan
 from perfprobe.programming.counter_plan import Change, Changes
 
@@ -202,11 +203,11 @@ def journal_path(directory: Path, root: Path) -> Path:
 def start_time(pid: int) -> int | None:
     """Returns the start time of a process in ticks since boot; None if it does not exist."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        state, *fields = text.rpartition(")")[2].split()
-        return None if state in {"Z", "X"} else int(fields[18])
-    except (OSError, ValueError, IndexError):
+        data = read_file(f"/proc/{pid}/stat")
+    except OSError:
         return None
+    task = parse_stat(data)
+    return None if task is None or parse_state(data) in {"Z", "X"} else task.start_ticks
 
 
 # --- reading --------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from perfprobe import wire
 from perfprobe.native import sampler
-from perfprobe.polled.polling import write_row
+from perfprobe.polled.polling import PolledBlock, PolledBlocks, Values
 from perfprobe.polled.proc_counts import (
     MachineCounts,
     parse_loads,
@@ -37,11 +38,19 @@ def valid_columns(machine: MachineCounts) -> tuple[int, list[int]]:
     return valid, [value or 0 for value in values]
 
 
+class MadeBlock(PolledBlock):
+    block = wire.Block("made", "package", [wire.Counter(key, key, "1", "made") for key in "abc"])
+    rows = 2
+
+    def read(self) -> Iterator[tuple[int, Values]]:
+        yield 1, [7, None, 9]
+
+
 def test_a_row_has_its_stamps_and_valid_bits() -> None:
-    counters = [wire.Counter(key, key, "1", "made") for key in "abc"]
-    (place,), words = sampler.lay_out([(wire.Block("made", "package", counters), 2)])
+    polled = PolledBlocks([MadeBlock()])
+    (place,), words = sampler.lay_out(polled.blocks())
     frame = memoryview(bytearray(8 * words))
-    write_row(frame.cast("Q"), place, 1, (5, 6), [7, None, 9])
+    polled.read_into(frame, {"made": place}, iter([5, 6]).__next__)
     data = place.rows_in(frame)
     parts = (data.head, data.valid, data.values)
     heads, valid, values = (list(memoryview(part).cast("Q")) for part in parts)

@@ -193,10 +193,6 @@ class Script:
         self.stages.append(stage)
         return stage
 
-    @property
-    def length_s(self) -> float:
-        return sum(stage.seconds for stage in self.stages)
-
     def add_episode(
         self,
         kind: str,
@@ -209,8 +205,9 @@ class Script:
         """Adds an episode that lasts for the last `stages` stages, unless `cpus` is empty."""
         if not cpus:
             return
-        end, length_s = self.length_s, sum(stage.seconds for stage in self.stages[-stages:])
-        times = round(end - length_s, 6), round(end, 6)
+        end = sum(stage.seconds for stage in self.stages)
+        start = end - sum(stage.seconds for stage in self.stages[-stages:])
+        times = round(start, 6), round(end, 6)
         self.episodes.append(ScriptedEpisode(kind, cause, list(cpus), *times, depth, watch))
 
     def add_climb(self, goal: Stage, cores: Sequence[int]) -> None:
