@@ -6,7 +6,7 @@ import math
 import textwrap
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
-from itertools import groupby, pairwise, product
+from itertools import groupby, product
 
 import numpy as np
 from rich.cells import cell_len
@@ -122,12 +122,6 @@ def cut_runs(runs: Sequence[Run], start: int, stop: int) -> list[Run]:
             runs_within.append(run)
         begin = end
     return runs_within
-
-
-def split_runs(runs: Sequence[Run], cells: Iterable[int]) -> list[Run]:
-    """Returns the runs, split before each of these cells."""
-    edges = sorted({0, width(runs), *cells})
-    return [run for start, stop in pairwise(edges) for run in cut_runs(runs, start, stop)]
 
 
 def restyle_cells(runs: Sequence[Run], start: int, stop: int, prefix: str) -> list[Run]:

@@ -20,7 +20,6 @@ from perftop.session.session import Session
 from perftop.tui.overview.chart_numbers import (
     ChartUnit,
     lowered_metric_name,
-    share_marks,
 )
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL, gap_cause, is_running_at
@@ -140,7 +139,13 @@ class ChartDrawer:
         unit_charts = [UnitCharts() for _ in self._units]
         episodes = [e for e in episodes if _lowered_chart(e)]
         if clock_rows:
-            values = self._busiest_cpu_values()
+            # The values of the busier CPU of each unit or, if both are equally busy, of the first.
+            cpu_values, util = self.history.cpu_values, self.history.series("util")
+            rank = np.where(np.isnan(util), -1.0, util.round(2))  # as in `busiest_cpu_indexes`
+            is_last_busier = rank[self._last] > rank[self._first]
+            first, last = cpu_values[:, self._first], cpu_values[:, self._last]
+            busier_values = np.where(is_last_busier, last, first)
+            values = dict(zip(self.history.metrics, busier_values, strict=True))
             ends_hz = self._add_clock_charts(
                 unit_charts, values, episodes, clock_rows, glyphs, span_ns, cuts
             )
@@ -159,8 +164,12 @@ class ChartDrawer:
                 unit_charts[i].add(area, labels)
         if self._singles and area_rows:
             areas = self._account_charts(episodes, area_rows, glyphs)
+            marks = [""] * area_rows
+            marks[-1], marks[0] = "0", "100"
+            if area_rows >= 5:
+                marks[area_rows // 2] = "50"
             for i, area in zip(self._singles, areas, strict=True):
-                unit_charts[i].add(area, [(mark, "faint") for mark in share_marks(area_rows)])
+                unit_charts[i].add(area, [(mark, "faint") for mark in marks])
         return unit_charts
 
     def _account_charts(
@@ -226,16 +235,6 @@ class ChartDrawer:
         first, last = (self.history.series("util")[cpus] for cpus in (self._first, self._last))
         is_known = np.isfinite(first) | np.isfinite(last)
         return np.where(is_known, (np.fmax(first, 0.0) + np.fmax(last, 0.0)) / 2, np.nan)
-
-    def _busiest_cpu_values(self) -> Mapping[str, Floats]:
-        """Returns, for each metric, the values of the busier CPU of each unit, (units, columns). If
-        both CPUs are equally busy, the first is used."""
-        keys, values = self.history.metrics, self.history.cpu_values
-        util = values[keys.index("util")]
-        rank = np.where(np.isnan(util), -1.0, util.round(2))  # as in `busiest_cpu_indexes`
-        is_last_busier = rank[self._last] > rank[self._first]
-        busiest_values = np.where(is_last_busier, values[:, self._last], values[:, self._first])
-        return dict(zip(keys, busiest_values, strict=True))
 
     def _add_clock_charts(
         self, all_charts: list[UnitCharts], values: Mapping[str, Floats],

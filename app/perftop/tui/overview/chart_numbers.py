@@ -291,15 +291,6 @@ def _ipc_runs(values: UnitValues) -> list[Run]:
     return [("IPC", "dim"), number, (" ", "text"), values.ipc_marker]
 
 
-def share_marks(rows: int) -> list[str]:
-    """Returns the labels of a scale from 0 to 100 % for the lines of a chart."""
-    marks = [""] * rows
-    marks[-1], marks[0] = "0", "100"
-    if rows >= 5:
-        marks[rows // 2] = "50"
-    return marks
-
-
 def row_of_clock(hz: float, ends: tuple[float, float], rows: int) -> int:
     """Returns the index of the row at the height of a clock, from the top of a chart; 0 if the
     clock is unknown. `ends`: the ends of the scale in Hz, the lower one first."""

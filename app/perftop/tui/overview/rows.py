@@ -197,7 +197,15 @@ class _RowDrawer:
                 if True in is_lowered:
                     threads[line] = is_lowered.index(True)
         values = [numbers[i] for numbers, i in zip(self._values(key), threads, strict=True)]
-        styles = _styles(column, self._is_idle, values)
+        is_plain, threshold = number.while_running or number.unit == "Hz", number.min_highlighted
+        normal_style = "dim" if key not in METRICS or key == "net_hz" else "text"
+        styles = ["faint" if is_idle else normal_style for is_idle in self._is_idle]
+        if normal_style == "text" and not is_plain:
+            for line, value in enumerate(values):
+                if styles[line] != "faint" and value >= threshold:
+                    styles[line] = "warn"
+                elif styles[line] != "faint" and value < MAX_QUIET_SHARE:
+                    styles[line] = "dim"
         for line, episode in episodes.items():
             cpu_rows = self._cores[line].positions[threads[line] :]  # some cores have fewer threads
             if cpu_rows and (cpu_rows[0], key) in episode.lowered_numbers:
@@ -252,22 +260,6 @@ class _RowDrawer:
 
 def _missing(room: int, text: str = MISSING) -> list[Run]:
     return [(f"{text:<{room}}", "faint")]
-
-
-def _styles(column: Column, idle: Sequence[bool], values: Sequence[float]) -> list[str]:
-    """Returns the styles of numbers before episodes are considered: faint in idle rows; else by
-    value, for metrics with a threshold (`min_highlighted`)."""
-    key, number = column.key, COLUMNS_BY_KEY[column.key]
-    if key not in METRICS or key == "net_hz":
-        return ["faint" if is_idle else "dim" for is_idle in idle]
-    if number.while_running or number.unit == "Hz":
-        return ["faint" if is_idle else "text" for is_idle in idle]
-    threshold = number.min_highlighted
-    return [
-        "faint" if is_idle else "warn" if value >= threshold
-        else "dim" if value < MAX_QUIET_SHARE else "text"
-        for is_idle, value in zip(idle, values, strict=True)
-    ]  # fmt: skip
 
 
 @lru_cache(maxsize=4096)

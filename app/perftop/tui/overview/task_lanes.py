@@ -12,7 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from math import isnan, nan
 
 import numpy as np
@@ -21,7 +21,7 @@ from perftop.base.arrays import Floats
 from perftop.draw import charts, theme
 from perftop.draw.charts import NAMED_TASKS, TASK_PARTS, UNKNOWN_TASK, Glyphs
 from perftop.draw.columns import Run, fit
-from perftop.draw.strips import merge_runs, safe_cells, split_runs
+from perftop.draw.strips import cut_runs, merge_runs, safe_cells, width
 from perftop.model.tasks import TaskColumns
 from perftop.session.history import MAX_TASKS_AGE_NS
 from perftop.session.session import Session
@@ -184,7 +184,8 @@ class TaskLanes:
         with_names = self._name_line if glyphs == "colour" else self._letter_line
         lanes = draw_charts(charts.task_chart, self._shares, rows, glyphs)
         for lines in lanes:
-            parts = split_runs(lines[-1], cuts)
+            edges = sorted({0, width(lines[-1]), *cuts})
+            parts = [run for ends in pairwise(edges) for run in cut_runs(lines[-1], *ends)]
             lines[-1] = [run for chars, key in parts for run in with_names(chars, key)]
         return lanes
 

@@ -296,10 +296,6 @@ class RowEpisodes:
         wide_kinds = {kind for kind, flags in self._package_wide_by_kind.items() if flags[index]}
         return episodes, [e for e in episodes if e.kind in wide_kinds]
 
-    def victims_by_row(self, cores: Cores) -> dict[int, RowEpisode]:
-        """Returns, by row, the worst episode of cores that lose more than their whole package."""
-        return {row: e for row, e in self.worst_by_row(cores).items() if e.is_victim}
-
     def worst_by_row(self, cores: Cores) -> dict[int, RowEpisode]:
         """Returns, by row, the worst episode of each row on which one runs."""
         topology, row_of_cpu = self._session.topology, cores.row_of_cpu

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -227,23 +228,17 @@ KEY_NAMES = {
 
 
 def key_caption(key: str) -> str:
-    """Returns the displayed name of a key, such as ctrl+p, shift+← or ?, for Textual's name."""
+    """Returns the displayed name of a key, such as ctrl+p, shift+← or ?, for Textual's name. It is
+    the ASCII character with this Unicode name (; for `semicolon`), if there is one."""
     *modifiers, key_name = key.split("+")
-    function = key_name[:1] == "f" and key_name[1:].isdigit()
-    name = KEY_NAMES.get(key_name) or (key_name.upper() if function else _character(key_name))
-    return "+".join([*modifiers, name])
-
-
-def _character(name: str) -> str:
-    """Returns the ASCII character with this Unicode name (; for `semicolon`), else the name."""
+    is_function = key_name[:1] == "f" and key_name[1:].isdigit()
+    name = key_name.upper() if is_function else KEY_NAMES.get(key_name, key_name)
     # A letter is its own name, and looking it up would load a megabyte of Unicode names.
-    if len(name) == 1:
-        return name
-    try:
-        sign = unicodedata.lookup(name.replace("_", " ").upper())
-    except KeyError:
-        return name
-    return sign if sign.isascii() and sign.isprintable() else name
+    if not is_function and key_name not in KEY_NAMES and len(key_name) > 1:
+        with suppress(KeyError):
+            sign = unicodedata.lookup(key_name.replace("_", " ").upper())
+            name = sign if sign.isascii() and sign.isprintable() else key_name
+    return "+".join([*modifiers, name])
 
 
 def key_captions(keymap: Mapping[str, str]) -> dict[str, str]:

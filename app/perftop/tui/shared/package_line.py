@@ -54,7 +54,8 @@ class PackageLines:
     @cached_property
     def victims(self) -> Mapping[int, RowEpisode]:
         """The worst episode of each core that loses more than its whole package, by row."""
-        return self._episodes.victims_by_row(self._cores)
+        worst = self._episodes.worst_by_row(self._cores)
+        return {row: episode for row, episode in worst.items() if episode.is_victim}
 
     def line(self, package: int | None, size: int, *, is_folded: bool = False) -> list[Run]:
         """Returns the line in `size` cells, with the same columns as those of other packages; a
