@@ -77,9 +77,8 @@ class Column:
         self, value: float, style: str = "text", *, online: bool = True, resting: bool = False,
         doubted: bool = False, estimated: bool = False,
     ) -> Run:  # fmt: skip
-        """Returns the cell of a number, without padding. `resting`: the number describes running
-        time, and the CPU hardly ran. `doubted`: a counter is suspect. `estimated`: counted part of
-        the time."""
+        """Returns an unpadded cell. `resting`: the number describes running time, and the CPU
+        hardly ran. `doubted`: a counter is suspect. `estimated`: counted part of the time."""
         if not online:
             return "off", "dim"
         if resting:

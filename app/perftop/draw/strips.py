@@ -200,8 +200,7 @@ MAX_QUIET_SHARE = 0.01
 def panel_title(
     title: str, count_text: str, size: int, after_runs: Sequence[Run] = ()
 ) -> list[Run]:
-    """Returns the first line of a panel: `title` in bold, `count_text` dim, and a thin rule up to
-    `after_runs` or the end of the line."""
+    """Returns a panel's first line: `title`, `count_text`, and a rule up to `after_runs`."""
     title_runs: list[Run] = [(fit(title, min(len(title), size)), "bright")]
     room = size - width(title_runs) - width(after_runs)
     gap = " " if after_runs else ""

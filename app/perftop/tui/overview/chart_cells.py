@@ -46,9 +46,8 @@ class ColumnHistory:
         """The time axis of the columns."""
 
     def update(self, columns: int, window_s: float, now_ns: int, *, is_past: bool) -> bool:
-        """Reads the values of `columns` columns up to `now_ns` (monotonic). Returns whether values
-        were read: the newest ones are read only once in REDRAW_PERIOD_NS. `is_past`: whether the
-        user has chosen the moment."""
+        """Reads the values of columns up to `now_ns` (monotonic). Returns whether it did: unless
+        the user has chosen the moment (`is_past`), it does so once in REDRAW_PERIOD_NS."""
         first_ns = self._history.first_ns
         first_ns = now_ns if first_ns is None else min(first_ns, now_ns)
         axis = fit_axis(now_ns, window_s, columns, first_ns)

@@ -52,8 +52,7 @@ class ChartPage:
         self._drawer: ChartDrawer
         self.axis: Axis
         self.lanes: TaskLanes
-        """The time axis of the charts, and the tasks that ran on the units. These three do not
-        exist before the first lines."""
+        """The axis, and the tasks on the units. These three do not exist before the first lines."""
         self._inputs: object = None
         """The inputs, apart from the history, from which the charts and axes were drawn."""
         self._unit_charts: list[UnitCharts] = []
@@ -335,8 +334,7 @@ class ChartedView(PaneledView):
 # --- How many charts fit the overview of a small machine, and how high each of their parts is.
 
 MAX_CHARTS, MAX_CHARTS_BELOW = 16, 4
-"""Maximum number of charts (a machine with more has a grid), and of charts one below the other on
-a screen with room for two sides."""
+"""Maximum number of charts, and of charts one below the other if there is room for two sides."""
 MIN_WIDTH, MIN_WIDTH_OF_TWO = 60, 120
 """Minimum width of a screen with charts, and with two charts side by side, in cells."""
 MIN_WIDTH_FOR_CAUSES = 100
@@ -358,8 +356,7 @@ _TIME_PARTS = ((24, 2, 6), (12, 2, 4), (10, 2, 3), (6, 1, 2), (4, 1, 1), (0, 0, 
 """For charts without clocks: the minimum number of rows of a chart, and how many of them show
 waiting tasks and tasks. The other rows show CPU time."""
 _MIN_LINES_OF_TITLED, _MIN_LINES_WITH_GAP = (4, 5), 12
-"""Minimum lines of a chart of a clock with a title, on one side and on two; and of a chart with a
-gap below it, if it has a title."""
+"""Minimum lines of a clock's chart with a title, on one and two sides, and with a gap below it."""
 _GROWTH_HEIGHT = 36
 """Number of lines of a view beyond which charts become higher."""
 _GROWTH_SHARE = 0.75

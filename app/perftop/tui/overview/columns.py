@@ -223,13 +223,10 @@ class RowHistories:
         bins = max(busy_width, ipc_width)
         self._bins.update(self._session.past, history_axis(self._session, interval, bins))
         values = self._bins.values
-        if busy_width:
-            steps = strips.heat_steps(values[-busy_width:, 0].T)
-            first, second = steps[: len(rows)], steps[len(rows) :]
-            pairs = self._pairs[[*rows], None]
-            cells = np.where(pairs, strips.pack_step_pairs(first, second), first)
-            lines = [line.tobytes() for line in cells]
-            self._busy_cells = dict(zip(rows, lines, strict=True))
+        first, second = np.split(strips.heat_steps(values[bins - busy_width :, 0].T), 2)
+        pairs = self._pairs[[*rows], None]
+        cells = np.where(pairs, strips.pack_step_pairs(first, second), first)
+        self._busy_cells = {row: line.tobytes() for row, line in zip(rows, cells, strict=True)}
         if ipc_width:
             util, ipc_values = values[-ipc_width:, :, : len(rows)].swapaxes(0, 1)
             drawn_ipc = np.where(util >= strips.MIN_DRAWN_SHARE, ipc_values, np.nan).T

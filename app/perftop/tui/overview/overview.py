@@ -14,15 +14,8 @@ from perftop.draw import strips
 from perftop.draw.columns import Run, column_at
 from perftop.draw.strips import text
 from perftop.session.values import COLUMNS_BY_KEY
+from perftop.tui.overview import columns
 from perftop.tui.overview.charts import ChartedView, ChartPage
-from perftop.tui.overview.columns import (
-    MARKS_WIDTH,
-    ORDER_BY_COLUMN,
-    RowHistories,
-    axis_line,
-    grid_columns,
-    grid_headings,
-)
 from perftop.tui.overview.rows import GridData, row_lines
 from perftop.tui.shared.canvas import CursorCanvas, mark_selected
 from perftop.tui.shared.cores import Cores, ViewLine
@@ -134,14 +127,14 @@ class Overview(ChartedView, CursorCanvas):
             self._grid = GridData(self.session, self.cores, self.interval, [], episodes)
         grid = self._grid
         grid.clock = session_clock_unit(self.session, self.settings.units, ghz_if_unknown=True)
-        width = self.width - MARKS_WIDTH - 1
-        grid.columns = grid_columns(self.session, self.cores, width, grid.clock)
+        width = self.width - columns.MARKS_WIDTH - 1
+        grid.columns = columns.grid_columns(self.session, self.cores, width, grid.clock)
         room_by_key = {column.key: column.room for column in grid.columns}
         busy, ipc = room_by_key.get("work", 0), room_by_key.get("past ipc", 0)
         grid.histories = None
         if busy or ipc:
             cores, ascii_ = self.cores.rows, self.settings.ascii
-            grid.histories = RowHistories(self.session, cores, busy, ipc, ascii_=ascii_)
+            grid.histories = columns.RowHistories(self.session, cores, busy, ipc, ascii_=ascii_)
         self._arrange(grid)
 
     def make_lines(self) -> None:
@@ -223,14 +216,14 @@ class Overview(ChartedView, CursorCanvas):
     def _draw_fixed_lines(self, grid: GridData) -> None:
         arrangement = self._arrangement
         self.header_lines = [] if self.is_tiny else [
-            grid_headings(grid.columns, self.settings.order, reverse=self.settings.reverse),
+            columns.grid_headings(grid.columns, self.settings.order, reverse=self.settings.reverse),
             *(self._heading(line) for line in arrangement.fixed_above),
         ]  # fmt: skip
         self.footer_lines = [(self._heading(line), "calm") for line in arrangement.fixed_below]
         fixed_lines = len(self.header_lines) + len(self.footer_lines)
         room = self.size.height - fixed_lines - max(1, self.line_count)
         if not self.is_tiny and room > 0:
-            axis = axis_line(grid.columns, self.session, self.interval)
+            axis = columns.axis_line(grid.columns, self.session, self.interval)
             is_blank = not text(axis).strip()  # a blank line is already a gap
             gap = int(room > MIN_HEIGHT + 1 and not is_blank)
             self.footer_lines += [(axis, "calm"), *self.make_panels(room - 1, gap)]
@@ -319,6 +312,8 @@ class Overview(ChartedView, CursorCanvas):
             if lines and lines[0].row >= 0:  # there may be fewer lines since the click
                 self._select(arrangement.order.index(lines[0].row))
             return
-        column = column_at(self._grid.columns, event.x - MARKS_WIDTH)
-        if column is not None and (column.key in ORDER_BY_COLUMN or column.key in COLUMNS_BY_KEY):
-            await self.sort_by(ORDER_BY_COLUMN.get(column.key, column.key))
+        column = column_at(self._grid.columns, event.x - columns.MARKS_WIDTH)
+        if column is not None and (
+            column.key in columns.ORDER_BY_COLUMN or column.key in COLUMNS_BY_KEY
+        ):
+            await self.sort_by(columns.ORDER_BY_COLUMN.get(column.key, column.key))

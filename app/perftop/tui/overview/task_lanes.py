@@ -72,8 +72,7 @@ def task_char(colour_index: int, glyphs: Glyphs) -> Run:
 
 
 class TaskLanes:
-    """The lanes of some units, and the CPU seconds of each task in the selected span. The lane of a
-    core shows the mean of its CPUs."""
+    """The lanes of units, of cores the mean of their CPUs, and CPU seconds by task in a span."""
 
     def __init__(self, session: Session, units: Sequence[ChartUnit]) -> None:
         self._session = session
@@ -98,8 +97,7 @@ class TaskLanes:
         self, axis: Axis, util: Floats, span_ns: tuple[int, int], grouping: Grouping = "task"
     ) -> None:
         """Reads the tasks for the columns of this axis. `util`: busy shares, (units, columns).
-        `span_ns`: monotonic times in ns between which seconds are summed. `grouping`: which tasks
-        share a colour."""
+        `span_ns`: monotonic ends in ns of sums. `grouping`: which tasks share a colour."""
         self.inputs, self._task_times = (axis, span_ns, grouping), []
         has_changed = self._read_records(axis.start_ns, axis.now_ns) or grouping != self._grouping
         self._grouping = grouping

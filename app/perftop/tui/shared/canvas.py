@@ -52,8 +52,7 @@ TOUR_NOTES = (
 """Notes for a new user: id of the key that ends the note, and the words before and after it."""
 EPISODES_NOTE, LAST_NOTE = 1, 2
 MIN_SIZE_FOR_NOTES = Size(100, 50)
-"""Minimum size of a screen that has a blank row for each note. On smaller screens, notes appear one
-at a time, in the row of the first."""
+"""Minimum size of a screen with a row for each note; smaller ones show one note at a time."""
 
 
 def has_note_rows(screen: Size) -> bool:
@@ -373,8 +372,7 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
         return True
 
     def follow_click(self, event: events.Click, target: ClickTarget) -> None:
-        """Opens the clicked episode, or selects the clicked CPU's core, whose page a double click
-        opens."""
+        """Opens the clicked episode, or selects the clicked CPU's core (double click: its page)."""
         if isinstance(target, Episode):
             self.post_message(self.EpisodeClicked(target))
         elif target in self.cores.row_of_cpu:

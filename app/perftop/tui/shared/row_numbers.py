@@ -130,8 +130,7 @@ _HIGHEST_VALUE_KEYS = frozenset({"involuntary", "steal"})
 BUSIEST_CPU = -1
 """Index of a row's busiest CPU; for _HIGHEST_VALUE_KEYS, of the CPU with the highest number."""
 MIN_DROP_SHARE = 0.05
-"""Minimum share by which a clock must be below its ceiling to count as low. Averages over idle
-times cause smaller differences."""
+"""Minimum share by which a low clock is below its ceiling. Averages over idle time differ less."""
 
 
 class RowNumbers:

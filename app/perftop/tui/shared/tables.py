@@ -9,18 +9,8 @@ from functools import cached_property
 from math import isfinite, isnan, nan
 
 from perftop.base.text import clock_time
-from perftop.draw import theme
-from perftop.draw.columns import (
-    ELLIPSIS,
-    Cell,
-    Column,
-    Run,
-    fit,
-    fit_columns,
-    headings,
-    join_columns,
-    total_width,
-)
+from perftop.draw import columns, theme
+from perftop.draw.columns import Cell, Column, Run
 from perftop.draw.strips import panel_title, safe_cells, wrap_line
 from perftop.draw.strips import width as text_width
 from perftop.model.control_groups import process_owner
@@ -71,7 +61,7 @@ def task_panel(
             reason = "no task data yet (sampled once a second)"
         parts, max_rows = wrap_line(reason, max(1, width - INDENT)), max(0, height - 2)
         if hidden_parts := parts[max_rows:]:
-            parts[max_rows:] = [fit(" ".join(hidden_parts), width - INDENT)]
+            parts[max_rows:] = [columns.fit(" ".join(hidden_parts), width - INDENT)]
         lines: list[PanelLine] = [([(" " * INDENT + part, "dim")], None) for part in parts]
         return [(panel_title("who runs", "", width), None), *lines]
     title = "who runs", "% of a CPU"
@@ -85,8 +75,8 @@ def task_panel(
     table = task_columns(session, interval, ranked, width, is_low=is_low)
     if is_low:  # the headings, except that of the names, are on the title's line
         numbers = [column for column in table if column.key not in {"name", "pid", "owner"}]
-        number_headings = headings(numbers)
-        number_headings.append((" " * max(0, width - total_width(table)), "dim"))
+        number_headings = columns.headings(numbers)
+        number_headings.append((" " * max(0, width - columns.total_width(table)), "dim"))
         heads = [panel_title(title[0], "", width, number_headings)]
     else:
         index = GROUPINGS.index(settings.grouping) + 1
@@ -96,11 +86,11 @@ def task_panel(
             (_LEGEND if text_width(_LEGEND) <= column.room else _LEGEND[:4])
             if column.key == "bar" else (column.heading, "dim") for column in table
         ]  # fmt: skip
-        heads = [panel_title(*title, width, key), join_columns(table, cells)]
+        heads = [panel_title(*title, width, key), columns.join_columns(table, cells)]
     return [
         *((head, None) for head in heads),
         *(
-            (join_columns(table, task_cells(task, table, session, interval)), task.cpu)
+            (columns.join_columns(table, task_cells(task, table, session, interval)), task.cpu)
             for task in ranked.top_tasks(max(0, height - len(heads)))
         ),
     ]
@@ -145,7 +135,7 @@ def task_columns(
     shares = [Column(f"cpu {cpu}", f"CPU {cpu}", 8, scale=100.0, digits=1, source=cpu)
               for cpu in cpus[: MAX_CPU_COLUMNS + 1]]  # fmt: skip
     waits = Column("waits", "waits", 7, rank=1, scale=100.0, digits=1)
-    fixed_width = indent + 9 + 8 + total_width([*shares, waits]) + _BAR.room
+    fixed_width = indent + 9 + 8 + columns.total_width([*shares, waits]) + _BAR.room
     if is_low or len(cpus) > MAX_CPU_COLUMNS or fixed_width > width:
         shares = [Column("cpu", "CPU", 5), Column("share", "runs", 7, scale=100.0, digits=1)]
     has_waits = interval.snapshot.waits is not None
@@ -158,7 +148,7 @@ def task_columns(
          Column("total", "total s", 10, rank=5, digits=1, source=ranking)),
     ]  # fmt: skip
     further = [column for is_shown, column in further_columns if is_shown]
-    return fit_columns([*names, *shares, *further], width)
+    return columns.fit_columns([*names, *shares, *further], width)
 
 
 def task_cells(
@@ -235,8 +225,8 @@ def cut_name(name: str, size: int) -> str:
     """Returns a name that is safe to draw, in at most `size` cells; a path keeps its end."""
     name = safe_cells(name)
     if name.startswith("/") and len(name) > size > 1:
-        return ELLIPSIS + name[1 - size :]
-    return fit(name, min(len(name), size))
+        return columns.ELLIPSIS + name[1 - size :]
+    return columns.fit(name, min(len(name), size))
 
 
 class TaskRanking:
@@ -336,7 +326,7 @@ def comparison_panel(
     assert settings.held_range is not None
     sides = settings.held_range, (interval, verdict_at(session, interval, is_range=True))
     number_width = 9 if width >= MIN_WIDTH_FOR_GAPS else 7
-    columns = fit_columns([
+    shown_columns = columns.fit_columns([
         Column("name", "", 10, is_left=True, gap=1, max_width=24),
         Column("A", "A", number_width), Column("B", "B", number_width),
         Column("B - A", "B − A", number_width + 1),
@@ -351,7 +341,7 @@ def comparison_panel(
         style = "alarm" if is_loss and b - a > MIN_DIFFERENCE else "bright"
         cells = [(name, "text"), (texts[0], "dim"), (texts[1], "text"), (difference, style),
                  (unit, "dim")]  # fmt: skip
-        return join_columns(columns, cells)
+        return columns.join_columns(shown_columns, cells)
 
     busy = [100 * side.values.mean("util", session.selected) for side, _ in sides]
     lost_percent = [nan if verdict is None else 100 * verdict.lost_share for _, verdict in sides]
@@ -359,7 +349,7 @@ def comparison_panel(
     lengths = " and ".join(f"{side.elapsed_s:.1f} s" for side, _ in sides)
     lines = [
         panel_title("B against A", lengths, width),
-        headings(columns),
+        columns.headings(shown_columns),
         row("busy", busy, "%", is_loss=False),
         row("lost", lost_percent, "%", is_loss=True),
         row("waited", waiting_tasks, "CPUs", is_loss=True),
