@@ -20,13 +20,10 @@ Line = tuple[list[Run], theme.LineState]
 """The runs of a line of the screen, and its state, which decides the background."""
 BLANK: Line = ([], "calm")
 
-_WITH_BACKGROUND = frozenset({"label", "paused", "lost"})
-"""Styles with their own background, in addition to all styles of the form `upper/lower`."""
-
 
 def has_own_background(key: str) -> bool:
     """Returns whether a style has its own background, not the line's."""
-    return key in _WITH_BACKGROUND or "/" in key
+    return key in theme.WITH_BACKGROUND or "/" in key
 
 
 def text(runs: Iterable[Run]) -> str:

@@ -142,7 +142,7 @@ PALETTES = {
 }
 _BOLD = frozenset({"bright", "alarm", "key"})
 _QUIET_KEYS = frozenset({"dim", "faint", "rule", "neither", "unknown"})
-_WITH_BACKGROUND = {"label": "bright", "paused": "warn", "lost": "alarm"}
+WITH_BACKGROUND = {"label": "bright", "paused": "warn", "lost": "alarm"}
 """Style key of the background, for styles that do not use the background of their line."""
 _STALE_SHARE = 0.275
 """Share of the background in the grey text of a stale line."""
@@ -201,7 +201,7 @@ def line_styles(name: str, state: LineState = "calm") -> dict[str, Style]:
     black, white = ("black", "bright_white") if palette.ansi else ("#000000", "#ffffff")
     colors |= {"black": black, "white": white}
     table = (_ansi_styles if palette.ansi else _rgb_styles)(palette, colors, state)
-    for key, color in _WITH_BACKGROUND.items():
+    for key, color in WITH_BACKGROUND.items():
         text_colour = "black" if palette.ansi else palette.background
         table[key] = Style(color=text_colour, bgcolor=colors[color], bold=not palette.ansi)
     table["mark"] = table["key"]

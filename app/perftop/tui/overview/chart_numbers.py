@@ -22,7 +22,7 @@ from perftop.session.session import Session
 from perftop.session.values import has_few_ticks, suspect_rows, unaccounted_text
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.cores import Core, Cores
-from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL, find_losing_index
+from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL, find_losing_index, marker_run
 from perftop.tui.shared.row_numbers import RowNumbers
 from perftop.tui.shared.tables import task_ranking
 
@@ -115,10 +115,10 @@ def unit_values(
         )  # fmt: skip
         values_of_units.append(UnitValues(
             unit.name, ",".join(map(str, unit.cpus)) if unit.is_pair else "",
-            shares, lowered_names, suspect_names, _marker_run(worst_episode), names, hz,
+            shares, lowered_names, suspect_names, marker_run(worst_episode), names, hz,
             float(numbers.ceiling_hz[unit.row]),
             (theme.DROP_SIGN, "alarm") if is_below_ceiling else (" ", "text"),
-            ipc, _marker_run(ipc_episode), is_online, share_texts,
+            ipc, marker_run(ipc_episode), is_online, share_texts,
             values[position]["util"] < MIN_AWAKE_UTIL, clock,
             sum(ranking.waiting_by_cpu.get(cpu, nan) for cpu in unit.cpus),
             has_counters=bool(has_counters),
@@ -158,10 +158,6 @@ def _time_shares(
     idle_share = max(0.0, 1 - shares["busy"] - (0.0 if isnan(steal) else steal))
     shares["idle"] = values["idle"] if variants["idle"] else idle_share
     return shares, dict.fromkeys(coarse_names, AT_REST) if has_few_ticks else {}
-
-
-def _marker_run(episode: Episode | None) -> Run:
-    return (" ", "text") if episode is None else episode_style.marker_run(episode)
 
 
 # --- as text
@@ -363,10 +359,10 @@ def lost_time_lines(
     each cause, the largest loss first. `window_s`: seconds over which losses are summed."""
     lines: list[list[Run]] = [[(f"lost in {window_s:.0f} s", "dim")]] if rows > 2 else []
     order = sorted(range(len(lost_s)), key=lost_s.__getitem__, reverse=True)
-    min_lost_s = [
-        MIN_LOST_S if name != "unknown" else MIN_UNEXPLAINED_S for name in charts.GAP_CAUSES
+    min_lost_s = {"unknown": MIN_UNEXPLAINED_S}
+    shown_causes = [
+        i for i in order if lost_s[i] >= min_lost_s.get(charts.GAP_CAUSES[i], MIN_LOST_S)
     ]
-    shown_causes = [cause for cause in order if lost_s[cause] >= min_lost_s[cause]]
     for cause in shown_causes[: rows - len(lines)]:
         name, seconds = charts.GAP_CAUSES[cause], lost_s[cause]
         char = charts.GAP_CHARS[cause], f"bright/gap-{name}" if colour else "text"
@@ -396,7 +392,7 @@ def group_heading(
     """Returns the heading of the cores of one L3, or of a package that has only one L3, with the
     marker of the worst of the `running` episodes that affects all of them."""
     shared = (e for e in running if all(not {*unit.cpus}.isdisjoint(e.cpus) for unit in units))
-    runs: list[Run] = [(" ", "text"), _marker_run(next(shared, None)), (f" {name}", "bright"),
+    runs: list[Run] = [(" ", "text"), marker_run(next(shared, None)), (f" {name}", "bright"),
                        (f"  {count_noun(len(units), 'core')}   ", "dim")]  # fmt: skip
     return [*runs, (theme.RULE * max(0, size - width(runs)), "rule")]
 

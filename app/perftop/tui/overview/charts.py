@@ -231,22 +231,15 @@ class ChartPage:
             axis_lines = self._axis_lines.get(i, [])
             if axis_lines and i == indexes[-1]:
                 axis_lines = [*axis_lines[:-1], self._draw_label(layout, axis_lines[-1], settings)]
-            charts_lines = self._draw_cursor(layout, charts_lines, settings)
+            if settings.cursor_ns is not None:
+                ranges, left = settings.ranges_ns.values(), layout.left_width
+                charts_lines = [
+                    time_axis.fade_outside(runs, self.axis, ranges, left) for runs in charts_lines
+                ]
+                cell, stroke = self.axis.bin_at(settings.cursor_ns), [(CURSOR_STROKE, "bright")]
+                if 0 <= cell < self.axis.columns:
+                    charts_lines = [overlay(runs, left + cell, stroke) for runs in charts_lines]
             lines += [(runs, unit.row) for runs in (*charts_lines, *axis_lines)]
-        return lines
-
-    def _draw_cursor(
-        self, layout: ChartLayout, lines: list[list[Run]], settings: ViewSettings
-    ) -> list[list[Run]]:
-        """Returns the lines with the time cursor, faded outside the selected ranges."""
-        if settings.cursor_ns is None:
-            return lines
-        axis, first, ranges = self.axis, layout.left_width, settings.ranges_ns
-        lines = [time_axis.fade_outside(runs, axis, ranges.values(), first) for runs in lines]
-        cell = axis.bin_at(settings.cursor_ns)
-        if 0 <= cell < axis.columns:
-            stroke = [(CURSOR_STROKE, "bright")]
-            lines = [overlay(line, first + cell, stroke) for line in lines]
         return lines
 
     def _draw_label(

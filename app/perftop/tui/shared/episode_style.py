@@ -50,8 +50,10 @@ def marker(episode: Episode) -> str:
     return kind_of(episode).marker
 
 
-def marker_run(episode: Episode, shown_ns: int | None = None) -> Run:
-    """Returns the marker of an episode in a style that shows whether it had ended by `shown_ns`."""
+def marker_run(episode: Episode | None, shown_ns: int | None = None) -> Run:
+    """Returns the marker in a style that shows whether the episode had ended by `shown_ns`."""
+    if episode is None:
+        return " ", "text"
     has_ended = shown_ns is not None and episode.end_ns is not None and episode.end_ns <= shown_ns
     return marker(episode), severity_style(episode, has_ended=has_ended)
 

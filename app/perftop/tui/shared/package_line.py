@@ -107,29 +107,22 @@ class PackageLines:
         util, hz = interval.values.group(cpus, [INDEX["util"], INDEX["busy_hz"]]).tolist()
         if not isnan(util):
             pieces.append((1, [("busy ", "dim"), (f"{100 * util:5.1f}", "text"), (" %", "dim")]))
+        if not isnan(hz):
+            clock_unit, per_hz, digits = self._clock
+            has_words = size >= MIN_WIDTH_FOR_CEILING
+            is_lowered = any(lowered_number(episode) == "busy_hz" for episode in package_wide)
+            runs: list[Run] = [("clock ", "dim")] if has_words else []
+            runs.append((f"{hz * per_hz:.{digits}f}", "alarm" if is_lowered else "text"))
+            ceiling = mean_ceiling(interval.ceiling_hz[cores], interval.values["util"][cpus])
+            if not isnan(ceiling) and has_words:
+                runs.append((f" of {ceiling * per_hz:.{digits}f}", "dim"))
+            pieces.append((2, [*runs, (f" {clock_unit}", "dim")]))
         pieces += [
-            (2, self._clock_runs(hz, cpus, cores, package_wide, size)),
             *self._power_and_memory(cpus),
             (5, [(count_noun(len(rows), unit), "dim")]),
             (_LOSS_RANK, self._loss_runs(rows, unit, package_wide, size)),
         ]
         return [piece for piece in pieces if piece[1]]
-
-    def _clock_runs(
-        self, hz: float, cpus: Ints, cores: Ints, package_wide: Sequence[Episode], size: int
-    ) -> list[Run]:
-        """Returns the clock of the CPUs while they ran; red if the whole package's is lowered."""
-        if isnan(hz):
-            return []
-        unit, per_hz, digits = self._clock
-        is_lowered = any(lowered_number(episode) == "busy_hz" for episode in package_wide)
-        runs: list[Run] = [("clock ", "dim")] if size >= MIN_WIDTH_FOR_CEILING else []
-        runs.append((f"{hz * per_hz:.{digits}f}", "alarm" if is_lowered else "text"))
-        ceilings = self._interval.ceiling_hz[cores]
-        ceiling = mean_ceiling(ceilings, self._interval.values["util"][cpus])
-        if not isnan(ceiling) and size >= MIN_WIDTH_FOR_CEILING:
-            runs.append((f" of {ceiling * per_hz:.{digits}f}", "dim"))
-        return [*runs, (f" {unit}", "dim")]
 
     def _power_and_memory(self, cpus: Ints) -> Iterator[Piece]:
         """Yields the power, and the memory traffic with its share of the highest measured one."""
