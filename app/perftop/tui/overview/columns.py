@@ -256,19 +256,16 @@ def axis_line(columns: Iterable[Column], session: Session, interval: Interval) -
     for column in columns:
         runs.append((" " * (column.gap if column.is_left else column.width), "text"))
         if column.key in {"work", "past ipc"}:
-            runs += _axis(session, interval, column.room)
+            cells = column.room
+            axis = history_axis(session, interval, cells)
+            episodes = filter(episode_style.is_loss, time_axis.visible_episodes(axis, session))
+            line = time_axis.axis_rule(axis, episodes)
+            start, stamp_ns = cells // 6, axis.start_ns + cells // 6 * axis.bin_ns
+            stamp = TICK_SIGN + time_of_day(session.unix(stamp_ns))
+            is_free = all(run[0] == theme.RULE for run in line[start : start + len(stamp) + 1])
+            if cells >= MIN_WIDTH_FOR_TIME and is_free:
+                line[start : start + len(stamp)] = [(char, "dim") for char in stamp]
+            runs += join_cells(line)
         elif column.is_left:
             runs.append((" " * column.room, "text"))
     return runs
-
-
-def _axis(session: Session, interval: Interval, cells: int) -> list[Run]:
-    axis = history_axis(session, interval, cells)
-    episodes = filter(episode_style.is_loss, time_axis.visible_episodes(axis, session))
-    line = time_axis.axis_rule(axis, episodes)
-    if cells >= MIN_WIDTH_FOR_TIME:
-        clock_cell = cells // 6
-        text = TICK_SIGN + time_of_day(session.unix(axis.start_ns + clock_cell * axis.bin_ns))
-        if all(run[0] == theme.RULE for run in line[clock_cell : clock_cell + len(text) + 1]):
-            line[clock_cell : clock_cell + len(text)] = [(char, "dim") for char in text]
-    return join_cells(line)

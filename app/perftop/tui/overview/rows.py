@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import isnan
+from math import isfinite, isnan
 
 import numpy as np
 
-from perftop.base.text import GHZ, MISSING, ClockUnit
+from perftop.base.text import GHZ, MISSING, ClockUnit, whole_percent
 from perftop.draw import strips, theme
 from perftop.draw.columns import Cell, Column, Run, cut, fit
 from perftop.draw.strips import MAX_QUIET_SHARE, safe_cells
@@ -127,8 +127,10 @@ class _RowDrawer:
             case "work" | "past ipc":
                 return self._histories(column)
             case "lost":
-                lost_texts = {i: self._grid.episodes.lost_text(e) for i, e in self._worst.items()}
-                return [(lost_texts.get(i, ""), "alarm") for i in range(len(self._cores))]
+                victims = [(i, e) for i, e in self._worst.items() if e.is_victim]
+                lost = {i: self._grid.episodes.lost_share(e) for i, e in victims}
+                texts = {i: f"−{whole_percent(lost[i])}" for i in lost if isfinite(lost[i])}
+                return [(texts.get(i, ""), "alarm") for i in range(len(self._cores))]
             case "who":
                 return self._tasks(column.room)
         return self._numbers(column)

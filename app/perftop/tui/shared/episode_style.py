@@ -11,7 +11,6 @@ from math import isfinite, nan
 import numpy as np
 
 from perftop.base.arrays import Bools
-from perftop.base.text import whole_percent
 from perftop.draw.columns import Run
 from perftop.draw.strips import fit_runs, safe_cells
 from perftop.model import kinds
@@ -232,32 +231,28 @@ class RowEpisodes:
         """Reads the episodes of this interval, and finds those that affect whole packages."""
         self._interval = interval
         self.running = sorted(episodes_during(self._session, interval), key=severity_key)
+        position, n, count = self._session.position, len(self._package), len(self._packages)
         ids = tuple((id(episode), len(episode.cpus)) for episode in self.running)
         if ids != self._episode_ids:
             self._episode_ids = ids
-            self._assign_episodes()
+            self._by_row, self._mask_by_kind, self._package_wide_by_kind = {}, {}, {}
+            self._by_package = [[] for _ in self._packages]
+            for episode in self.running:
+                rows = [position[cpu] for cpu in episode.cpus if cpu in position]
+                for row in rows:
+                    self._by_row.setdefault(row, []).append(episode)
+                if is_loss(episode):
+                    for package in set(self._package[rows].tolist()):
+                        self._by_package[package].append(episode)
+                    if episode.kind not in PER_CPU_KINDS:
+                        self._mask_by_kind.setdefault(episode.kind, np.zeros(n, bool))[rows] = True
         if not self._mask_by_kind:
             return
-        is_awake, count = interval.values["util"] >= MIN_AWAKE_UTIL, len(self._packages)
+        is_awake = interval.values["util"] >= MIN_AWAKE_UTIL
         awake_counts = np.bincount(self._package[is_awake], minlength=count)
         for kind, mask in self._mask_by_kind.items():
             hits = np.bincount(self._package[is_awake & mask], minlength=count)
             self._package_wide_by_kind[kind] = ((hits > 1) & (2 * hits >= awake_counts)).tolist()
-
-    def _assign_episodes(self) -> None:
-        """Fills the lists by CPU and by package."""
-        position, n = self._session.position, len(self._package)
-        self._by_row, self._mask_by_kind, self._package_wide_by_kind = {}, {}, {}
-        self._by_package = [[] for _ in self._packages]
-        for episode in self.running:
-            rows = [position[cpu] for cpu in episode.cpus if cpu in position]
-            for row in rows:
-                self._by_row.setdefault(row, []).append(episode)
-            if is_loss(episode):
-                for package in set(self._package[rows].tolist()):
-                    self._by_package[package].append(episode)
-                if episode.kind not in PER_CPU_KINDS:
-                    self._mask_by_kind.setdefault(episode.kind, np.zeros(n, bool))[rows] = True
 
     @property
     def ipc_alone(self) -> float:
@@ -318,11 +313,6 @@ class RowEpisodes:
             ceiling_hz = float(self._interval.ceiling_hz[core]) if core >= 0 else nan
             return episode.depth / ceiling_hz if isfinite(ceiling_hz) else nan
         return episode.depth
-
-    def lost_text(self, row_episode: RowEpisode) -> str:
-        """Returns the lost share as text; '' if unknown."""
-        share = self.lost_share(row_episode) if row_episode.is_victim else nan
-        return f"−{whole_percent(share)}" if isfinite(share) else ""
 
     def culprit_name(self, row_episode: RowEpisode, tasks: dict[int, str]) -> str:
         """Returns the task or hypervisor that takes CPU time or IPC in a steal or neighbour

@@ -173,7 +173,12 @@ def task_cells(
             case "switches":
                 yield column.cell(task.switches, style)
             case "ipc":
-                yield column.cell(_ipc(session, interval, task), style)
+                cpu, *other_cpus = task.shares
+                names = {(t.pid, t.comm) for t in interval.snapshot.tasks_on(str(cpu))}
+                # The IPC of a CPU is that of a task only if no other task ran there.
+                is_alone = not other_cpus and names <= {(task.pid, task.comm)}
+                ipc = interval.values["ipc"][session.position[cpu]] if is_alone else nan
+                yield column.cell(float(ipc), style)
             case "total":
                 yield column.cell(column.source.cpu_seconds(task), style)
             case _:
@@ -190,15 +195,6 @@ def task_bar(run_share: float, wait_share: float, size: int) -> list[Run]:
         (theme.WAIT_STROKE * waits, "queue"),
         (theme.RULE * (size - runs - waits), "rule"),
     ]
-
-
-def _ipc(session: Session, interval: Interval, task: RankedTask) -> float:
-    """Returns the IPC of the CPU on which only this task ran; NaN if there is no such CPU."""
-    cpu, *other_cpus = task.shares
-    tasks = interval.snapshot.tasks_on(str(cpu))
-    if other_cpus or any((other.pid, other.comm) != (task.pid, task.comm) for other in tasks):
-        return nan
-    return float(interval.values["ipc"][session.position[cpu]])
 
 
 def owner_name(session: Session, pid: int) -> str:
