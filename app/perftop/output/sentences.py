@@ -18,6 +18,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from perftop.base.text import long_duration, percent, ranges, safe_text, short_duration, time_of_day
+from perftop.draw.columns import ELLIPSIS, cut
 from perftop.model.confidence import OUTSIDE_CPU, ClockCap, Hypervisor, SimdLevel, TaskOnCpu
 from perftop.model.kinds import CLOCK_CAPS, KINDS, STEAL_CAUSE, Episode, cause_of, kind_of
 from perftop.model.tasks import parse_task
@@ -33,8 +34,6 @@ MAX_OWNER = 30
 """Maximum characters of the name of a control group's owner in a sentence."""
 MAX_COMM = 15
 """Maximum characters of a thread's name: the kernel truncates the name of its program to these."""
-ELLIPSIS = "…"
-
 
 # --- names of commands and of CPUs
 
@@ -376,7 +375,7 @@ def _task_fields(worst: Episode, names: Sequence[str], size: int) -> dict[str, S
 
 def _abbreviated_names(names: Sequence[str], size: int) -> str:
     """Returns the first name, and the number of the others."""
-    first = names[0] if len(names[0]) <= size else f"{names[0][: size - 1]}{ELLIPSIS}"
+    first = cut(names[0], size)
     return f"{first} (+{len(names) - 1})" if len(names) > 1 else first
 
 

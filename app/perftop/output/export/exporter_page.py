@@ -259,7 +259,9 @@ class Page:
 
     def _all_families(self) -> Iterator[Family]:
         session, sums, hello = self._session, self._sums, self._session.hello
-        yield family_of(INFO, [(self._info, 1.0)])
+        info = {"version": hello.perftop, "model": hello.identity.name, "source": hello.source}
+        info["smt_method"] = stat_lines.smt_method(session)
+        yield family_of(INFO, [(info, 1.0)])
         yield self._states()
         yield self._cpu_family(CPU, "mode", list(TIME_MODES), sums.seconds, sums.known_seconds)
         for heading, rings in PRIVILEGE_RINGS.items():
@@ -295,12 +297,6 @@ class Page:
         yield family_of(LOST_HEADING, [({}, session.dropped_frames)])
         yield family_of(PROBE, [({}, session.probe_cpu_s())])
         yield family_of(EXPORTER, [({}, time.process_time())])
-
-    @cached_property
-    def _info(self) -> Labels:
-        hello, smt_method = self._session.hello, stat_lines.smt_method(self._session)
-        names = {"version": hello.perftop, "model": hello.identity.name, "source": hello.source}
-        return names | {"smt_method": smt_method}
 
     @cached_property
     def _cpus(self) -> Sequence[str]:
