@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 FLEET_VARIABLE = "PERFTOP_FLEET"
 """Environment variable with which `perftop fleet` makes Esc return to the fleet."""
-_NEXT_EXTENT: dict[Extent, Extent] = {"small": "whole", "whole": "hidden", "hidden": "small"}
+_EXTENTS: Sequence[Extent] = "small", "whole", "hidden"
 MAX_CPUS_IN_ROWS = 64
 """Maximum number of CPUs of a machine that is first shown in the overview, not in the heat map."""
 MAX_FILTER_LENGTH = 24
@@ -360,7 +360,7 @@ class Monitor(PromptScreen):
 
     def action_output(self) -> None:
         if self.output_pane is not None:
-            self._extend_output(_NEXT_EXTENT[self.output_pane.extent])
+            self._extend_output(cycle(_EXTENTS, self.output_pane.extent))
 
     def _extend_output(self, extent: Extent) -> None:
         """Sets how much of the screen the output fills; "whole" hides the view."""
@@ -378,9 +378,11 @@ class Monitor(PromptScreen):
         setattr(self.settings, setting, value)
         self.refresh_view()
 
-    def action_sort(self, key: str) -> None:
-        self.settings.order, self.settings.reverse = key, False
-        self.refresh_view()
+    def action_sort(self, key: str | None) -> None:
+        """Sorts in this order; None, from a menu that the user has left, changes nothing."""
+        if key is not None:
+            self.settings.order, self.settings.reverse = key, False
+            self.refresh_view()
 
     def action_reverse(self) -> None:
         self.settings.reverse = not self.settings.reverse
@@ -411,14 +413,9 @@ class Monitor(PromptScreen):
         # imported late, because Textual's list is slow to import
         from perftop.tui.frame.overlays import sort_menu
 
-        def apply_choice(key: str | None) -> None:
-            if key is not None:
-                self.action_sort(key)
-
-        if self.last_state.session is not None:
-            is_table = self.view.id == "table"
-            menu = sort_menu(self.last_state.session, self.settings, is_table=is_table)
-            self.app.push_screen(menu, apply_choice)
+        if (session := self.last_state.session) is not None:
+            menu = sort_menu(session, self.settings, is_table=self.view.id == "table")
+            self.app.push_screen(menu, self.action_sort)
 
     def action_columns(self) -> None:
         from perftop.tui.frame.overlays import column_chooser, column_order
