@@ -127,8 +127,7 @@ class PerfTopApp(App[None]):
         return timer
 
     def restore_theme(self) -> None:
-        """Shows the theme that the user has chosen last, unless the config file names one, and
-        stores the theme from now on."""
+        """Shows the theme chosen last, unless the config file names one. Stores later choices."""
         self._theme_file = user_directory("STATE", "~/.local/state") / "perftop" / "theme"
         stored = read_own_file(self._theme_file, MAX_THEME_BYTES) or b""
         name = stored.decode(errors="replace").strip()
@@ -238,8 +237,7 @@ class PerfTopApp(App[None]):
         return isinstance(self._driver, TerminalDriver) and self._driver.is_writing()
 
     def _on_signal(self, number: signal.Signals) -> None:
-        """Ends the app as `q` does: restores the terminal and stops the probe. SIGINT ends it only
-        if the source does not handle SIGINT."""
+        """Ends the app as `q` does. SIGINT ends it only if the source does not handle SIGINT."""
         if not self.source.handle_signal(number) or number != signal.SIGINT:
             self.end_with_status(128 + number)
 

@@ -239,8 +239,7 @@ class FleetScreen(PageScreen):
     # --- the mouse
 
     async def on_click(self, event: events.Click) -> None:
-        """Runs the action of a clicked key, selects a clicked machine, which a double click opens,
-        or sorts by a clicked heading."""
+        """Runs a clicked key, selects or opens (double click) a machine, or sorts by a heading."""
         state = self.state
         name = state.click_targets.get(event.y)
         if event.y == state.height - 1:

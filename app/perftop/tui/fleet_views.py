@@ -126,8 +126,7 @@ def _loss_bar(share: float, *, is_answering: bool) -> Run:
 
 
 def hidden_machines_line(state: FleetState, hidden_machines: Sequence[Machine]) -> Line:
-    """Returns a line about the machines without a visible row: their number, the largest loss, and
-    a cell for each machine, by rack."""
+    """Returns a line on machines without a visible row: number, largest loss, and cells by rack."""
     text = f" {len(hidden_machines)} more rows"
     if known_losses := [v for m in hidden_machines if isfinite(v := m.numbers["lost"])]:
         loss_text = "none loses above" if max(known_losses) < MIN_LOSS else "the worst loses"

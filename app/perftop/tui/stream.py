@@ -377,8 +377,7 @@ def run(
     probe: AnyProbe, interval_ns: int, config: Config, *, on_start: Callable[[], None],
     mouse: bool = True,
 ) -> int:  # fmt: skip
-    """Runs the app; returns the exit status. Raises Failed if the stream or the app failed.
-    `on_start`: see `run_app`."""
+    """Runs the app as `run_app` does. Also raises Failed if the stream failed."""
     source = LiveSource(
         lambda: open_stream(probe, restarts=True), interval_ns,
         set_batch_length=probe.set_batch_length, link=lambda: probe.link, tour=is_first_start(),

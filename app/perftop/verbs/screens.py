@@ -81,8 +81,7 @@ def add_live(subparsers: Any) -> None:
 
 
 def parse_alignment(text: str) -> tuple[str, str]:
-    """Parses the argument of --align: the moment at which two recordings are aligned. Returns its
-    kind and, for a mark, the label."""
+    """Parses --align: returns the kind of moment at which to align and, for a mark, the label."""
     kind, _, label = text.partition(":")
     if text in {"start", "command"} or (kind == "mark" and label):
         return kind, label

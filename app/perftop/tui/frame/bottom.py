@@ -179,8 +179,7 @@ _DOCTOR_HINT: Run = ("perftop doctor", "key")
 
 
 class MissingMetricsLine(FrameLines):
-    """The line with the metrics that this source cannot count, the reason, and the fix. It is
-    hidden if no metric is missing."""
+    """The line with the metrics that are missing, the reason, and the fix; hidden without any."""
 
     _runs: Sequence[Run] = ()
     _text_line = 0

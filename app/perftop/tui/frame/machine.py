@@ -173,8 +173,7 @@ def _wait_runs(machine: Mapping[str, float]) -> list[Run]:
 
 
 def _memory_runs(machine: Mapping[str, float]) -> list[Run]:
-    """Returns the memory traffic (read and written), and its share of the highest traffic so far;
-    empty if the traffic is unknown."""
+    """Returns the memory traffic, and its share of the highest so far; empty if it is unknown."""
     rates = [machine.get(name, nan) / 1e9 for name in MEMORY_COUNTERS]
     if isnan(sum(rates)):
         return []

@@ -194,8 +194,7 @@ class Monitor(PromptScreen):
         self.refresh_view()
 
     def refresh_view(self) -> None:
-        """Lays out and draws the view. Called after a setting has changed, or after earlier samples
-        were added to the history."""
+        """Lays out and draws the view after a setting has changed or earlier samples were added."""
         self._show_view(settings_changed=True)
         self._show_keys()
 

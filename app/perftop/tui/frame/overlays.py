@@ -132,8 +132,7 @@ class Menu(_ListScreen[str]):
 
 
 class Chooser(_ListScreen[set[str]]):
-    """A list in which options can be ticked. The result is the set of keys of the ticked options;
-    None if the user cancelled."""
+    """A list in which options can be ticked. The result is the ticked keys; None if cancelled."""
 
     HINT = "space, a: all, enter"
     MARKS = "[ ]", "[x]"

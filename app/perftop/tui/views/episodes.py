@@ -317,8 +317,7 @@ class Episodes(PaneledView, CursorCanvas):
         self.draw()
 
     def on_click(self, event: events.Click) -> None:
-        """Opens the episode at the second click if the first click was on another view. Other
-        clicks are handled by `CursorCanvas`."""
+        """Opens the episode at the second click if the first click was on another view."""
         if event.chain == 2 and self._is_from_click:
             event.prevent_default()
             self.open_core()

@@ -263,8 +263,7 @@ def flow_details(
 
 
 def _remedy(session: Session, flow: Flow, finding: Finding | None, *, is_largest: bool) -> str:
-    """Returns a command or a piece of advice against the taker; '' if none is known. A command
-    never names a process that has ended."""
+    """Returns a command (never against a process that has ended) or advice; '' if none is known."""
     takers: dict[Task, float] = {}
     for (pid, _, _), seconds in flow.pairs.items():
         takers[pid, flow.taker] = takers.get((pid, flow.taker), 0.0) + seconds

@@ -92,8 +92,7 @@ class VisibleColumns:
         self.interval = interval
 
     def headings(self, order: str, width: int, *, reverse: bool) -> list[Run]:
-        """Returns the line of headings. Arrows mark the column by which rows are sorted, and the
-        ends at which columns are hidden."""
+        """Returns the headings. Arrows mark the sorted column and ends with hidden columns."""
         runs = headings(self.columns, order, rising=(order in _RISING_KEYS) != reverse)
         name_count = len(self.name_columns)
         if self.hidden_left:
@@ -144,8 +143,7 @@ def number_style(number: Number, value: float, busy_share: float) -> str:
 
 
 def name_columns(session: Session) -> list[Column]:
-    """Returns the columns that identify a CPU, wide enough for their texts. The type has a column
-    only if there are several types."""
+    """Returns the columns that identify a CPU; that of the type only if there are several."""
     topology = session.topology
     texts = {
         "cpu": [str(cpu.cpu) for cpu in topology],
