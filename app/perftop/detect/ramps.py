@@ -132,7 +132,14 @@ class Ramps(Detector):
         self._forget_cores(is_known & ~awake | was_unread | is_too_long)
         self._ceiling_hz = sample.ceilings.hz
         self._end_settled_climbs(time_ns)
-        return self._finish_batches()
+        running_batches = set(self._batch_numbers.tolist())
+        finished_batches = [batch for batch in self._finished_ramps if batch not in running_batches]
+        is_climbing = self._woke != NEVER
+        unneeded = int(self._woke[is_climbing].min()) if is_climbing.any() else len(self._hz)
+        for samples in (self._hz, self._util, self._read_interval_ns, self._end_ns):
+            del samples[:unneeded]
+        self._woke[is_climbing] -= unneeded
+        return [self._episode_of_batch(self._finished_ramps.pop(n)) for n in finished_batches]
 
     def unfinished_climbs(self) -> list[Episode]:
         """Returns a ramp for each core that climbs in the newest sample. A climb is reported as a
@@ -222,19 +229,6 @@ class Ramps(Detector):
         has_climbed &= util_sum >= MIN_WORK_SHARE * (len(hz) - 1 - wake_samples)
         rows = zip(*(column[has_climbed].tolist() for column in values), strict=True)
         return [Ramp(*row) for row in rows]
-
-    def _finish_batches(self) -> list[Episode]:
-        """Returns the episodes of batches in which no core climbs. Drops unneeded samples."""
-        running_batches = set(self._batch_numbers.tolist())
-        finished_batches = [batch for batch in self._finished_ramps if batch not in running_batches]
-        live = self._woke[self._woke != NEVER]
-        unneeded_count = int(live.min()) if len(live) else len(self._hz)
-        for samples in (self._hz, self._util, self._read_interval_ns, self._end_ns):
-            del samples[:unneeded_count]
-        self._woke[self._woke != NEVER] -= unneeded_count
-        return [
-            self._episode_of_batch(self._finished_ramps.pop(batch)) for batch in finished_batches
-        ]
 
     def _episode_of_batch(self, ramps: list[Ramp]) -> Episode:
         """Returns the episode of a batch: numbers of the median core, and a slow outlier."""

@@ -109,24 +109,10 @@ class Sample:
     extracted from the batch on first use."""
 
     def __init__(self, batch: SampleBatch, index: int) -> None:
-        self.batch, self.index = batch, index
-
-    @cached_property
-    def since_ns(self) -> int:
-        return int(self.batch.since_ns[self.index])
-
-    @cached_property
-    def time_ns(self) -> int:
-        return int(self.batch.time_ns[self.index])
-
-    @property
-    def cores(self) -> Cores:
-        return self.batch.cores
-
-    @property
-    def records(self) -> Mapping[str, object]:
+        self.batch, self.index, self.cores = batch, index, batch.cores
+        self.since_ns, self.time_ns = int(batch.since_ns[index]), int(batch.time_ns[index])
+        self.records: Mapping[str, object] = batch.frames[index].records
         """Records of the frame, except counters. They are untrusted: readers must check them."""
-        return self.batch.frames[self.index].records
 
     @cached_property
     def delta(self) -> Delta:

@@ -110,8 +110,16 @@ class Follower:
                 self._report(self._session)
             if session is not None and session.newest_samples is not None:
                 self.on_samples(*session.newest_samples)
-            newest = part[-1]
-            is_over = isinstance(newest, wire.Frame) and self._ends_interval(newest)
+            newest, is_over, current = part[-1], False, self._session
+            if isinstance(newest, wire.Frame):
+                if self.first_ns is None:
+                    self.first_ns = newest.time_ns
+                is_timed = self.interval_ns is not None
+                if is_timed and current and current.span_ns >= self._interval_ns - self._slack_ns:
+                    self._end_interval()
+                if self.duration_ns is not None:
+                    lasted_ns = newest.time_ns - self.first_ns
+                    is_over = lasted_ns >= self.duration_ns - self._slack_ns
             for message in part:
                 is_over = self.on_message(message) or is_over
             if is_over and self._session is not None:
@@ -175,17 +183,6 @@ class Follower:
             self._warnings = session.warnings
             if self._warnings:
                 self.on_warning(self._warnings[-1])
-
-    def _ends_interval(self, frame: wire.Frame) -> bool:
-        """Ends the interval if it is complete. Returns whether `duration_ns` has passed."""
-        if self.first_ns is None:
-            self.first_ns = frame.time_ns
-        session, is_timed = self._session, self.interval_ns is not None
-        if is_timed and session and session.span_ns >= self._interval_ns - self._slack_ns:
-            self._end_interval()
-        if self.duration_ns is None:
-            return False
-        return frame.time_ns - self.first_ns >= self.duration_ns - self._slack_ns
 
     def _end_interval(self) -> None:
         self.intervals += 1
