@@ -222,12 +222,27 @@ class Ring:
         if total <= self._max_bytes:
             return
         links = Counter(chain.from_iterable(directories))
+        current = None if self._keep is None else self._keep.name
+        kept = self._kept_recordings
+        stems = {name: Path(name).stem.rstrip("-0123456789") for name in sorted(kept)}
+        automatic = (name for name, stem in stems.items() if not stem.endswith(KEPT_BY_USER))
+        removable = [name for name in automatic if kept[name] and name != current]
         while total > self._max_bytes:
-            removed = self._remove_oldest_recording()
-            if removed is None:
-                if len(self._parts) <= MIN_PARTS:
-                    break
+            if removable:
+                name = removable.pop(0)
+                with (
+                    contextlib.suppress(OSError),
+                    self._directory.subdirectory(KEPT_DIRECTORY) as kept_directory,
+                    kept_directory.subdirectory(name) as recording,
+                ):
+                    for part in recording.files(_PART_NAME):
+                        recording.unlink(part)
+                    os.rmdir(name, dir_fd=kept_directory.fd)  # fails if there are other files
+                removed = kept.pop(name)
+            elif len(self._parts) > MIN_PARTS:
                 removed = self._drop_oldest_part()
+            else:
+                break
             for inode, bytes_removed in removed.items():
                 links[inode] -= 1
                 total -= 0 if links[inode] else bytes_removed
@@ -235,25 +250,6 @@ class Ring:
                 self._is_full = True
                 limit = f"the limit of {size_text(self._max_bytes)} is reached (--max-size)"
                 self.notices.append(f"{limit}: the oldest data are removed")
-
-    def _remove_oldest_recording(self) -> _Sizes | None:
-        """Removes the oldest automatically kept recording. Returns the sizes of its parts; None if
-        there is no such recording."""
-        current = None if self._keep is None else self._keep.name
-        for name in sorted(self._kept_recordings):
-            by_hand = Path(name).stem.rstrip("-0123456789").endswith(KEPT_BY_USER)
-            if not self._kept_recordings[name] or name == current or by_hand:
-                continue
-            with (
-                contextlib.suppress(OSError),
-                self._directory.subdirectory(KEPT_DIRECTORY) as kept_directory,
-                kept_directory.subdirectory(name) as recording,
-            ):
-                for part in recording.files(_PART_NAME):
-                    recording.unlink(part)
-                os.rmdir(name, dir_fd=kept_directory.fd)  # fails if there are other files
-            return self._kept_recordings.pop(name)
-        return None
 
     def _sizes(self) -> list[_Sizes]:
         """Returns the sizes of the parts of each kept recording, and last of the ring. There may be
