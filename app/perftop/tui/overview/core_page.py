@@ -56,6 +56,7 @@ from perftop.tui.shared.row_numbers import (
     ordered_rows,
     session_clock_unit,
 )
+from perftop.tui.shared.tables import command_line, fit_command
 from perftop.tui.shared.verdict import is_past, verdict_at
 
 MIN_VALUE_WIDTH, VALUE_WIDTH = 5, 8
@@ -77,8 +78,6 @@ NUMBERS_WIDTH = 78
 """Width, in cells, for which there is a further column of numbers."""
 FACT_LABEL_WIDTH = 12
 """Width in cells of the labels of "on this CPU"."""
-MAX_COMMAND = 400
-"""Maximum length of a command line, in characters."""
 MIN_WAIT_SHARE = 0.1
 """Minimum share of a cell's time for which a task waits if the wait is to be drawn."""
 MIN_UNKNOWN_SHARE = 0.2
@@ -388,7 +387,10 @@ def task_table(
     if len(all_tasks) > room:
         named_count = max(0, room - 1)
         shown_tasks = [*all_tasks[:named_count], _join_task_times(all_tasks[named_count:])]
-    commands = _command_lines(session, all_tasks)
+    # If a process had several names, its command line is that of the last one.
+    last_names = {task.pid: task.comm for task in sorted(all_tasks, key=lambda t: t.last_ns)}
+    commands = {(pid, name): command_line(session, pid)
+                for pid, name in last_names.items() if pid is not None}  # fmt: skip
     longest_command = max(map(len, commands.values()), default=0)
     shown_columns = columns.fit_columns([
         Column("sign", "", 2, is_left=True, gap=0),
@@ -433,7 +435,7 @@ def _join_task_times(tasks: Sequence[LaneTask]) -> LaneTask:
 
 def _task_cell(
     session: Session, task: LaneTask, column: Column, newest_ns: int,
-    commands: Mapping[tuple[int | None, str], str], glyphs: Glyphs,
+    commands: Mapping[tuple[int, str], str], glyphs: Glyphs,
 ) -> Cell:  # fmt: skip
     is_unseen = task.colour_index > charts.NAMED_TASKS
     match column.key:
@@ -461,23 +463,8 @@ def _task_cell(
         case "last":
             is_running = task.last_ns == newest_ns
             return "now" if is_running else time_of_day(session.unix(task.last_ns)), "dim"
-    command = commands.get((task.pid, task.comm), "")
-    if len(command) > column.room:  # the directory of the program is the least informative part
-        program, space, arguments = command.partition(" ")
-        command = program.rpartition("/")[2] + space + arguments
-    return command, "dim"
-
-
-def _command_lines(
-    session: Session, tasks: Sequence[LaneTask]
-) -> dict[tuple[int | None, str], str]:
-    """Returns the known command lines by PID and name of the task. If a process had several names,
-    the command line is that of the last one."""
-    names = {task.pid: task.comm for task in sorted(tasks, key=lambda task: task.last_ns)}
-    commands = {(pid, name): session.details.get(str(pid), {}).get("command")
-                for pid, name in names.items()}  # fmt: skip
-    return {task: safe_cells(command[:MAX_COMMAND])
-            for task, command in commands.items() if isinstance(command, str)}  # fmt: skip
+    command = commands.get((task.pid or 0, task.comm), "")
+    return fit_command(command, task.comm, column.room), "dim"
 
 
 def _activity_runs(task: LaneTask, cells: int, glyphs: Glyphs) -> list[Run]:

@@ -26,6 +26,8 @@ MAX_CPU_COLUMNS = 4
 MIN_WIDTH_FOR_OWNERS = 88
 MIN_ALARM_WAIT = 0.2
 """Minimum share of its time that a task waited, for the share to be red."""
+MAX_COMMAND = 400
+"""Maximum length of a command line, in characters."""
 NO_OWNER_TEXT = "no unit or container"
 """Owner of tasks in the root control group, or in an unknown group."""
 MIN_NORMAL_SHARE = 0.05
@@ -142,10 +144,12 @@ def task_columns(
     further_columns = [
         (not is_low, _BAR),
         (has_waits, waits),
-        (has_waits and not is_low, Column("switches", "switches/s", 12, rank=4)),
+        (has_waits and not is_low, Column("switches", "switches/s", 12, rank=5)),
         (bool(session.evaluator.variants["ipc"]), Column("ipc", "IPC", 6, rank=2, digits=2)),
         (session.tracks_losses and not is_low and not is_past(session, interval),
-         Column("total", "total s", 10, rank=5, digits=1, source=ranking)),
+         Column("total", "total s", 10, rank=6, digits=1, source=ranking)),
+        (not is_low and any(command_line(session, pid) for pid, _ in ranking.tasks),
+         Column("command", "command", 20, is_left=True, rank=4, max_width=80, weight=3)),
     ]  # fmt: skip
     further = [column for is_shown, column in further_columns if is_shown]
     return columns.fit_columns([*names, *shares, *further], width)
@@ -161,6 +165,8 @@ def task_cells(
                 yield cut_name(task.comm, column.room), style
             case "pid":
                 yield str(task.pid), "dim"
+            case "command":
+                yield fit_command(command_line(session, task.pid), task.comm, column.room), "dim"
             case "owner":
                 yield cut_name(owner_name(session, task.pid), column.room), "dim"
             case "cpu":
@@ -204,6 +210,24 @@ def owner_name(session: Session, pid: int) -> str:
     parent = details.get("parent")
     name = process_owner(details).removesuffix(".service")
     return name or (parent if isinstance(parent, str) else "")
+
+
+def command_line(session: Session, pid: int) -> str:
+    """Returns the command line of a process; '' if unknown: only those that ran most are read."""
+    command = session.details.get(str(pid), {}).get("command")
+    return safe_cells(command[:MAX_COMMAND]) if isinstance(command, str) else ""
+
+
+def fit_command(command: str, comm: str, size: int) -> str:
+    """Returns the command line of a task named `comm` in `size` cells: if it does not fit, without
+    the program's directory, and without the program itself if it is the task's name."""
+    if len(command) <= size:
+        return command
+    program, space, arguments = command.partition(" ")
+    program = program.rpartition("/")[2]
+    text = program + space + arguments
+    is_repeated = len(text) > size and program == comm and arguments
+    return fit(arguments if is_repeated else text, size)
 
 
 def group_name(session: Session, pid: int, comm: str, grouping: Grouping) -> str:

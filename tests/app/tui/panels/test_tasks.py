@@ -173,3 +173,18 @@ def test_tasks_of_a_range_are_means_of_all_its_records() -> None:
     settings = ViewSettings(range_ns=(interval.time_ns - span_s * 10**9, interval.time_ns))
     title, *_ = tables.task_panel(session, interval, settings, 97, 10)
     assert strips.text(title[0]).startswith("who ran  % of a CPU, in A, 10.0 s ")
+
+
+def test_tasks_of_one_name_are_told_apart_by_their_command_lines() -> None:
+    details = {
+        "4502": {"command": "/usr/lib/gcc/x86_64-linux-gnu/12/cc1plus -quiet -O2 src/lane.cpp"},
+        "4509": {"command": "/usr/bin/cc1plus a.cc"}, "812": {"command": "postgres: writer"},
+    }  # fmt: skip
+    observed = observe(guest(), records=records(details=details))
+    lines = text(observed, 97, 12)
+    assert lines[1].endswith("command")
+    ends = {line.split()[1]: line for line in lines[2:]}
+    assert ends["4502"].endswith(" -quiet -O2 src/lane.…")
+    assert ends["4509"].endswith(" /usr/bin/cc1plus a.cc")
+    assert ends["812"].endswith(" postgres: writer")
+    assert not any("command" in line for line in text(observed, 60, 12))
