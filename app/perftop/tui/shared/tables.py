@@ -227,7 +227,7 @@ def fit_command(command: str, comm: str, size: int) -> str:
     program = program.rpartition("/")[2]
     text = program + space + arguments
     is_repeated = len(text) > size and program == comm and arguments
-    return fit(arguments if is_repeated else text, size)
+    return columns.fit(arguments if is_repeated else text, size)
 
 
 def group_name(session: Session, pid: int, comm: str, grouping: Grouping) -> str:
