@@ -95,18 +95,20 @@ def test_an_episode_keeps_its_cpus_when_positions_change() -> None:
 
 
 class SteppedLosses(SteppedDetector):
-    """Detects losses of one CPU, each sample of which has little weight."""
+    """Detects losses of CPUs of one group, each sample of which has little weight."""
 
-    def __init__(self) -> None:
+    def __init__(self, cpus: int = 1) -> None:
         super().__init__()
         self.losses = NeighbourLosses(
-            self.detector, "made", np.zeros(1, int), S, start=0.1, end=0.05, min_loss=0.03
+            self.detector, "made", np.zeros(cpus, int), S, start=0.1, end=0.05, min_loss=0.03
         )
 
-    def step(self, share: float) -> None:
-        yes, weight = np.ones(1, bool), np.full(1, 0.1)
-        self.ended += self.losses.step(np.array([share]), weight, yes, *self.step_of())
-        self.losses.begin(yes, [[0]], self.now_ns)
+    def step(self, *shares: float, samples: int = 1) -> None:
+        cpus = range(len(shares))
+        yes, weight = np.ones(len(shares), bool), np.full(len(shares), 0.1)
+        for _ in range(samples):
+            self.ended += self.losses.step(np.array(shares), weight, yes, *self.step_of())
+            self.losses.begin(yes, [[cpu] for cpu in cpus], self.now_ns)
 
 
 def test_single_ticks_are_not_a_loss() -> None:
@@ -119,6 +121,15 @@ def test_single_ticks_are_not_a_loss() -> None:
         steps.step(share)
     (result,) = steps.running
     assert result.start_ns >= 199 * S
+
+
+def test_a_cpu_that_loses_again_rejoins_its_episode() -> None:
+    steps = SteppedLosses(cpus=2)
+    steps.step(0.3, 0.3, samples=4)
+    steps.step(0.0, 0.3, samples=20)
+    steps.step(0.5, 0.3, samples=10)
+    assert [e.cpus for e in steps.running] == [[0, 1]]
+    assert steps.running[0].depth == pytest.approx((14 * 0.3 + 34 * 0.3 + 10 * 0.2) / 48)
 
 
 def test_other_tasks_and_the_job_are_separate_episodes() -> None:

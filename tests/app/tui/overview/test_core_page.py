@@ -20,6 +20,7 @@ from perftop.tui.overview.chart_numbers import chart_units
 from perftop.tui.overview.core_page import CorePage
 from perftop.tui.overview.task_lanes import TaskLanes
 from perftop.tui.shared.cores import Cores
+from perftop.tui.shared.row_numbers import GROUPINGS
 from perftop.tui.shared.time_axis import Axis
 
 S = 1_000_000_000
@@ -190,6 +191,20 @@ def test_busy_time_without_a_known_task_is_unattributed() -> None:
     (unseen,) = (line for line in text if "not seen" in line)
     assert abs(float(unseen.split()[3]) - 0.92 * 40) < 1.0
     assert strips.text(lanes.lane_lines(1, "shapes")[1][0]).count("/") == 80
+
+
+def test_tasks_of_one_job_share_a_colour_and_a_sum() -> None:
+    lanes = hog_lanes(20)
+    groups = {"7": "/system.slice/build.service", "8": "/system.slice/build.service"}
+    lanes._session.details.update({pid: {"group": group} for pid, group in groups.items()})
+    now_ns, util = lanes._session.now_ns, np.array([[0.0], [1.0]]).repeat(80, axis=1)
+    axis, names = Axis(now_ns, S // 2, 80, now_ns), ("hogZ", "build.service", "…uild.service")
+    for grouping, name in zip(GROUPINGS, names, strict=True):
+        lanes.update(axis, util, (axis.start_ns, axis.end_ns), grouping)
+        texts = [strips.text(line) for line in lanes.sum_lines(1, 9, "colour")]
+        (line,) = (text for text in texts if name in text)
+        expected_s = 20 if grouping == "task" else 20 + 0.08 * 20
+        assert abs(float(line.split()[-3 if "█" in line.split()[-1] else -2]) - expected_s) < 0.8
 
 
 async def test_on_a_large_screen_the_chart_is_higher_than_the_panels() -> None:

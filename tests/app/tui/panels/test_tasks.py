@@ -46,6 +46,22 @@ def text(session_and_interval: tuple[Session, Interval], width: int, height: int
     ]
 
 
+def styles(session_and_interval: tuple[Session, Interval], part: str) -> set[str]:
+    return {
+        key
+        for line, _ in tables.task_panel(*session_and_interval, ViewSettings(), 97, 10)
+        for run, key in line
+        if run.strip() == part
+    }
+
+
+def test_tasks_that_wait_more_than_a_fifth_of_the_time_are_red() -> None:
+    observed = observe(guest(), records=records())
+    assert styles(observed, "38.2") == styles(observed, "52.4") == {"alarm"}
+    assert styles(observed, "9.4") == {"dim"}, "it hardly runs"
+    assert styles(observed, "3.1") == {"text"}
+
+
 @pytest.mark.parametrize(("group", "parent", "owner"), [
     ("/system.slice/nginx.service", "systemd", "nginx"),
     ("/system.slice/nginx.service/worker", "nginx", "nginx"),

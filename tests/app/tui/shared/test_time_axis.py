@@ -17,6 +17,7 @@ from perftop.model.kinds import Episode
 from perftop.session.history import Times
 from perftop.session.session import Session
 from perftop.tui.shared import time_axis
+from perftop.tui.shared.episode_style import severity_style
 
 S = 1_000_000_000
 WALL_S = 1_700_000_040
@@ -72,8 +73,15 @@ def test_a_tick_is_at_its_time(now_ns: int, window_s: float, room: int) -> None:
 # --- episodes
 
 
-def drop(start_s: int, end_s: float | None = None) -> Episode:
-    return Episode("turbo-drop", [0], start_s * S, None if end_s is None else round(end_s * S))
+def drop(start_s: int, end_s: float | None = None, kind: str = "turbo-drop") -> Episode:
+    return Episode(kind, [0], start_s * S, None if end_s is None else round(end_s * S))
+
+
+@pytest.mark.parametrize(("kind", "style"), [
+    ("turbo-drop", "alarm"), ("suspect", "warn"), ("ramp", "text"), ("never heard of", "text"),
+])  # fmt: skip
+def test_the_style_of_an_episode_shows_its_severity(kind: str, style: str) -> None:
+    assert severity_style(drop(1, kind=kind)) == style
 
 
 def test_an_episode_that_ended_retroactively_is_drawn() -> None:
