@@ -195,17 +195,6 @@ def has_working_any_thread(leaves: Leaves) -> bool:
     return pmu is not None and pmu.version >= 3 and not pmu.anythread_deprecated
 
 
-TSX_COUNTER = 3
-"""The general counter that microcode uses for transactions on some CPUs."""
-
-
-def lends_counter_to_tsx(leaves: Leaves) -> bool:
-    """Returns whether microcode may use TSX_COUNTER. If so, Linux does not use that counter."""
-    return bool(has_feature(leaves, "tsx-force-abort")) and not has_feature(
-        leaves, "rtm-always-aborts"
-    )
-
-
 def amd_counter_count(leaves: Leaves) -> int | None:
     """Returns the number of core counters from leaf 80000022H; None without PerfMonV2."""
     registers = read_leaf(leaves, EXTENDED_LEAVES | 0x22)

@@ -25,6 +25,8 @@ from perfprobe.wire import Identity, Multiplier, Rate
 
 INTEL = "GenuineIntel"
 AMD = {"AuthenticAMD", "HygonGenuine"}
+TSX_COUNTER = 3
+"""The general counter that microcode uses for transactions on some CPUs."""
 
 
 def find_uarch(
@@ -105,7 +107,10 @@ def _fitted_uarch(row: Uarch, leaves: Leaves, core_type: str | None) -> Uarch:
         count = cpuid.amd_counter_count(leaves)
         budget = replace(budget, general_count=count) if budget and count else budget
     elif pmu is not None:
-        microcode_mask = 1 << cpuid.TSX_COUNTER if cpuid.lends_counter_to_tsx(leaves) else 0
+        # Microcode may use a counter for transactions. If so, Linux does not use that counter.
+        aborts = cpuid.has_feature(leaves, "rtm-always-aborts")
+        lends_counter = cpuid.has_feature(leaves, "tsx-force-abort") and not aborts
+        microcode_mask = 1 << TSX_COUNTER if lends_counter else 0
         budget = CounterBudget(
             pmu.general_count, pmu.fixed_count, pmu.general_bits, pmu.fixed_bits, microcode_mask
         )

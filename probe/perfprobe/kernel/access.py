@@ -173,11 +173,6 @@ def hidepid_level(root: Path) -> str:
     return "" if is_exempt or level in {"off", "0"} else level
 
 
-def accounts_delays(root: Path) -> bool:
-    """Returns whether the kernel measures how long tasks wait for a disk."""
-    return files.read_word(f"{root}/proc/sys/kernel/task_delayacct") == "1"
-
-
 # --- dropping capabilities ------------------------------------------------------------------------
 # Open descriptors stay readable without capabilities. A few capabilities are kept, to open files
 # and events again when a CPU comes online. The user ID is also kept, because MSR devices, journals

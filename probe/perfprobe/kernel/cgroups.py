@@ -105,11 +105,6 @@ MAX_SEARCHED_GROUPS = 4096
 MAX_PROCS_BYTES = 1 << 20
 
 
-def names_group(text: str) -> bool:
-    """Returns whether the text names a control group, by its path or as a systemd unit."""
-    return text.startswith("/") or text.endswith(UNIT_SUFFIXES)
-
-
 def group_directories(root: Path, text: str) -> list[str]:
     """Returns the directory of the control group with this path (absolute, or below a mount point),
     or the directories of all groups of the systemd unit with this name; empty if there are none."""

@@ -27,12 +27,12 @@ from perfprobe.cpu import files
 from perfprobe.errors import Unavailable, UsageError
 from perfprobe.kernel import access
 from perfprobe.kernel.cgroups import (
+    UNIT_SUFFIXES,
     Hierarchy,
     group_directories,
     hierarchy,
     is_frozen,
     member_pids,
-    names_group,
 )
 from perfprobe.kernel.task_files import (
     MAX_STAT_BYTES,
@@ -78,10 +78,13 @@ class WatchedJob:
         self.text = text
         self._second = second
         self._proc = f"{root}/proc"
-        self._is_group, self._root = names_group(text), root
+        self._is_group = text.startswith("/") or text.endswith(UNIT_SUFFIXES)
+        self._root = root
         self._pid = None if self._is_group else parse_pid(text)
         self._start_time = None if self._pid is None else self._start_ticks(root, self._pid)
-        self._accounts_delays = access.accounts_delays(root)
+        delays = files.read_word(f"{self._proc}/sys/kernel/task_delayacct")
+        self._accounts_delays = delays == "1"
+        """Whether the kernel measures how long tasks wait for a disk."""
         self._freezer = hierarchy(root, "freezer")
         self._family = None
         if tree:

@@ -61,7 +61,7 @@ def parse_state(data: bytes) -> str:
 
 def parse_disk_wait_ns(data: bytes) -> int | None:
     """Returns the ns for which a task has waited for a disk, from the clock ticks in field 42 of
-    its stat file; 0 if the kernel does not measure it (see access.accounts_delays)."""
+    its stat file; 0 if the kernel does not measure it (kernel.task_delayacct)."""
     fields = data[data.rfind(b")") + 1 :].split(None, 40)
     return int(fields[39]) * TICK_NS if len(fields) > 39 and fields[39].isdigit() else None
 
