@@ -264,21 +264,16 @@ class MemoryLosses:
             counted, cycles = counted & is_read, np.where(is_read, cycles, 0.0)
             ipc = np.where(is_read, ipc, np.nan)
         learned_terms = np.array([*sums, rate, rate, overlap, np.ones(util.shape)]).swapaxes(0, -2)
-        has_unread = self._has_unread_cpu(np.isnan(all_util) & self._reader.online)
+        unread = np.isnan(all_util) & self._reader.online
+        has_unread = np.zeros_like(unread)
+        for package in range(self._packages) if unread.any() else ():
+            is_in_package = self._package == package
+            has_unread[..., is_in_package] = unread[..., is_in_package].any(axis=-1, keepdims=True)
         is_learnable = counted & np.isfinite(overlap) & ~has_unread
         all_util = np.where(np.isfinite(all_util), all_util, 0.0)
         return _MemoryWork(
             rate, util, all_util, has_unread, is_learnable, cycles, ipc, overlap, learned_terms
         )
-
-    def _has_unread_cpu(self, unread: Bools) -> Bools:
-        """Returns a mask of the CPUs in packages with an unread CPU."""
-        result = np.zeros_like(unread)
-        if unread.any():
-            for package in range(self._packages):
-                is_in_package = self._package == package
-                result[..., is_in_package] = unread[..., is_in_package].any(axis=-1, keepdims=True)
-        return result
 
     def _set_programs(self, program: Ints) -> None:
         """Stores the ID of each CPU's program; 0 where unknown."""

@@ -233,7 +233,17 @@ class Halts(Detector):
             self._steal_ns[sample.values["steal"] > 0] = sample.time_ns
         if self.is_calm and not sample.part(self._has_halt):
             return []
-        since_ns, sums = self._join_short_samples(sample)
+        since_ns, sums = sample.since_ns, sample.part(self._sums).copy()
+        may_be_stolen = sample.time_ns - self._steal_ns < UNCOUNTED_STEAL_SPAN_NS
+        sums[STEAL_ERROR] = TICK_S * (self._guest | may_be_stolen)
+        # Previous samples that were too short are joined, but not across a gap in the stream.
+        if self._joined_samples is not None and 0 < sample.time_ns - since_ns <= self._gap_ns:
+            since_ns, earlier_sums = self._joined_samples
+            joined_sums = earlier_sums + sums
+            # an error in one sample is compensated in the next
+            errors = [READ_ERROR, STEAL_ERROR]
+            joined_sums[errors] = np.maximum(earlier_sums[errors], sums[errors])
+            sums = joined_sums
         if 0 < sample.time_ns - since_ns < MIN_EVALUATED_NS:
             self._joined_samples, self.is_calm = (since_ns, sums), False
             return []
@@ -249,21 +259,6 @@ class Halts(Detector):
             _describe_halt(halt)
         self.is_calm = self._halts.is_quiet
         return ended
-
-    def _join_short_samples(self, sample: Sample) -> tuple[int, Floats]:
-        """Returns the start in raw ns and the sums of the sample, joined with previous samples that
-        were too short. Samples are not joined across a gap in the stream."""
-        new_sums = sample.part(self._sums).copy()
-        has_steal = self._guest | (sample.time_ns - self._steal_ns < UNCOUNTED_STEAL_SPAN_NS)
-        new_sums[STEAL_ERROR] = TICK_S * has_steal
-        if self._joined_samples is None or not 0 < sample.time_ns - sample.since_ns <= self._gap_ns:
-            return sample.since_ns, new_sums
-        since_ns, earlier_sums = self._joined_samples
-        joined_sums = earlier_sums + new_sums
-        # an error in one sample is compensated in the next
-        errors = [READ_ERROR, STEAL_ERROR]
-        joined_sums[errors] = np.maximum(earlier_sums[errors], new_sums[errors])
-        return since_ns, joined_sums
 
     def _sums(self, batch: SampleBatch) -> Floats:
         """Returns the sums of each single sample, (samples, sums, CPUs): its length in s, the loss,
