@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import synth
 from fakes import Machine, observe
-from sentence_cases import ALL, CASES, PACKAGE, STREAM, S, episode_of, machine
+from sentence_cases import ALL, CASES, PACKAGE, STREAM, S, machine
 
 from perftop.detect.low_clock_causes import FLAG_COUNTERS, PCU_COUNTERS
 from perftop.detect.standstill import MARKERS
@@ -29,12 +28,9 @@ from perftop.model.kinds import Episode, kind_of_cause
 from perftop.model.numbers import NUMBERS
 from perftop.output.evidence import evidence_json
 from perftop.output.sentences import (
-    MAX_SENTENCE,
-    clocks_text,
     command_name,
     cpus_text,
     duration_phrase,
-    loss_text,
     sentence,
     text,
     total_cost,
@@ -42,8 +38,6 @@ from perftop.output.sentences import (
 )
 from perftop.session.interval import Tasks
 from perftop.tui.shared.episode_style import drop_duplicate_losses, group_episodes
-
-TIME_PHRASE = "since 09:43:50"
 
 
 def test_all_causes_that_can_be_counted_have_a_case() -> None:
@@ -53,38 +47,6 @@ def test_all_causes_that_can_be_counted_have_a_case() -> None:
     kinds = [kind_of_cause(kind, cause) for kind, cause in COUNTED_QUANTITIES]
     assert {kind.worsened_key for kind in kinds} <= {"", *NUMBERS}
     assert {key for kind in kinds for key in kind.explained_keys} <= {*NUMBERS}
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[1]}")
-def test_sentences_fit_any_width(case: tuple[Any, ...]) -> None:
-    episode, names = episode_of(case), case[-1]
-    for most in (20, 36, 50, MAX_SENTENCE, 200):
-        for past_tense in (False, True):
-            parts = sentence(
-                machine(),
-                [episode],
-                names,
-                past_tense=past_tense,
-                when=TIME_PHRASE,
-                max_length=most,
-            )
-            words = text(parts)
-            assert not {"{", "|", "  "} & {
-                words[i : i + n] for n in (1, 2) for i in range(len(words))
-            }
-            assert len(words) <= most
-            numbers = {
-                loss_text(episode),
-                clocks_text([episode]),
-                "140 ms" if episode.kind == "ramp" else "",
-            }
-            marked = [part.text for part in parts if part.role == "lost"]
-            assert len(marked) == (numbers != {""}) or most == 20
-            assert {*marked} <= numbers - {""}
-            named = [part.text for part in parts if part.role == "name"]
-            assert most < MAX_SENTENCE or all(
-                any(name[:8] in part for part in named) for name in names[:1]
-            )
 
 
 def test_the_deepest_of_several_episodes_represents_them() -> None:

@@ -72,6 +72,15 @@ async def test_the_command_starts_after_all_online_cpus_were_read(
         assert command_window.on_signal(2) is opens, "signals are for the command from its start on"
 
 
+async def test_the_reader_does_not_pause_while_the_command_waits_for_it() -> None:
+    results: list[float] = []
+    async with window_around(["true"]) as (command_window, _job):
+        command_window.set_pause_function(results.append)
+        command_window.add_frame(sample(GOOD))
+        await command_window.wait_for_end()
+    assert results == []
+
+
 async def test_an_unreadable_cpu_delays_the_command_for_a_limited_time() -> None:
     flags = [SAMPLED, SAMPLED, SAMPLED, ELSEWHERE]
 

@@ -221,6 +221,14 @@ def test_registers_of_the_remote_machine_are_queried(hosts: fake_ssh.Hosts) -> N
     probe.stdout.close()
 
 
+def test_retry_delays_grow_and_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = link.Link("n7", RemoteFeed(), lambda: 0.0)
+    assert [state.wait_s() for _ in range(7)] == [1, 2, 4, 8, 15, 30, 30]
+    state.set_broken("x")
+    state.set_connected()
+    assert state.wait_s() == 1
+
+
 def test_cpus_that_went_offline_during_the_gap_are_reported() -> None:
     joined = StreamJoiner(HELLO)
     later = dataclasses.replace(

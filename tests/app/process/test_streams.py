@@ -127,6 +127,17 @@ def test_a_probe_that_ignores_signals_has_ended_when_perftop_ends(
     assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
 
 
+def test_a_probe_that_measures_once_is_asked_to_end(tmp_path: Path) -> None:
+    code = (
+        "import os, pathlib, signal, sys, time;"
+        "end = lambda *_: (pathlib.Path(sys.argv[1]).touch(), os._exit(0));"
+        "signal.signal(signal.SIGTERM, end); os.kill(os.getppid(), signal.SIGTERM); time.sleep(99)"
+    )
+    with pytest.raises(SystemExit):
+        launch.ask_probe([sys.executable, "-c", code, str(tmp_path / "asked")])
+    assert (tmp_path / "asked").exists()
+
+
 @pytest.mark.parametrize(("code", "grace_s", "status"), [
     ("sys.stdin.read(); time.sleep(0.3)", MAX_WAIT_S, 0),
     ("time.sleep(1000)", 0.1, -signal.SIGKILL),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from synth import SAMPLE_NS
 from perfprobe import wire
 from perftop.model.kinds import Episode
 from perftop.recording.file import Recording
-from perftop.recording.player import WARM_UP_NS, Playback, frame_range
+from perftop.recording.player import WARM_UP_NS, Playback, Seeker, frame_range
+from perftop.session.episodes import RecordingEpisodes
 from perftop.session.history import History
 from perftop.session.packing import TimedMessage
 from perftop.session.session import Session
@@ -44,6 +46,18 @@ def test_a_cpu_that_went_offline_long_before_is_offline(tmp_path: Path) -> None:
         playback.sample()
     assert [row.online for row in playback.session.topology] == [True, True, True, False]
     assert playback.session.online.tolist() == [True, True, True, False]
+
+
+def test_near_times_are_played_to_and_far_ones_jumped_to(tmp_path: Path) -> None:
+    machine = Machine(cores=1)
+    messages: list[TimedMessage] = [machine.frame(seq) for seq in range(900)]
+    with Recording(write_recording(tmp_path / "file", machine.hello, messages)) as recording:
+        seeker = Seeker(recording, RecordingEpisodes(), lambda: 0.0, lambda _: None)
+        here = asyncio.run(seeker.go(None, S))
+        assert asyncio.run(seeker.go(here, 60 * S)) is here
+        assert asyncio.run(seeker.go(here, 62 * S)) is here
+        here = asyncio.run(seeker.go(None, S))
+        assert asyncio.run(seeker.go(here, 62 * S)) is not here
 
 
 @pytest.mark.parametrize("room", [100_000, 10_000_000])

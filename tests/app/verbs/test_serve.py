@@ -205,7 +205,28 @@ def test_a_probe_that_cannot_start_is_reported_immediately(tmp_path: Path) -> No
         assert b"nonsense" in process.stderr.read()
 
 
-def test_the_probe_stops_without_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@contextlib.asynccontextmanager
+async def running_server(path: Path) -> AsyncIterator[None]:
+    """A server of a simulated machine in this process, which a signal ends."""
+    argv = probe_command("stream", "--source", "sim:idle,speed=10", "--sample", "0.1")
+    with open_listening_socket(path, None) as listener:
+        serving = asyncio.ensure_future(serve.serve(listener, argv, None))
+        yield
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(serving, MAX_WAIT_S)
+
+
+async def assert_one_hello(reader: asyncio.StreamReader) -> None:
+    decoder = wire.Decoder()
+    results: list[wire.Message] = []
+    while len(results) < 3:
+        results += decoder.feed(await asyncio.wait_for(reader.read(1 << 16), MAX_WAIT_S))
+    assert [isinstance(message, wire.Hello) for message in results[:3]] == [True, False, False]
+
+
+async def test_the_probe_stops_without_readers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(serve, "IDLE_S", 0.2)
     starts: list[int] = []
     again = probe_stream.open_stream
@@ -215,35 +236,22 @@ def test_the_probe_stops_without_readers(tmp_path: Path, monkeypatch: pytest.Mon
         return again(probe)
 
     monkeypatch.setattr(probe_stream, "open_stream", count_start)
-    path = tmp_path / "s"
-    argv = probe_command("stream", "--source", "sim:idle,speed=10", "--sample", "0.1")
-
     others = {*children(os.getpid())}  # these processes are from other tests
 
     def has_no_probe() -> bool:
         return bool(starts) and others.issuperset(children(os.getpid()))
 
-    async def play() -> None:
-        with open_listening_socket(path, None) as listener:
-            serving = asyncio.ensure_future(serve.serve(listener, argv, None))
-            await until_true(has_no_probe, "the probe stops")
-            for turn in (2, 3):
-                reader, writer = await asyncio.open_unix_connection(path)
-                decoder = wire.Decoder()
-                results: list[wire.Message] = []
-                while len(results) < 3:
-                    results += decoder.feed(await reader.read(1 << 16))
-                assert isinstance(results[0], wire.Hello)
-                assert len(starts) == turn
-                writer.close()
-                await until_true(has_no_probe, "the probe stops again")
-            os.kill(os.getpid(), signal.SIGTERM)
-            await serving
-
-    asyncio.run(asyncio.wait_for(play(), MAX_WAIT_S))
+    async with running_server(tmp_path / "s"):
+        await until_true(has_no_probe, "the probe stops")
+        for turn in (2, 3):
+            reader, writer = await asyncio.open_unix_connection(tmp_path / "s")
+            await assert_one_hello(reader)
+            assert len(starts) == turn
+            writer.close()
+            await until_true(has_no_probe, "the probe stops again")
 
 
-def test_a_reader_that_connects_while_the_probe_ends_gets_one_hello(
+async def test_a_reader_that_connects_while_the_probe_ends_gets_one_hello(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serve, "IDLE_S", 0.2)
@@ -259,23 +267,11 @@ def test_a_reader_that_connects_while_the_probe_ends_gets_one_hello(
                 await asyncio.sleep(0.1)  # the server admits the reader
 
     monkeypatch.setattr(probe_stream, "open_stream", open_and_connect_at_the_end)
-    argv = probe_command("stream", "--source", "sim:idle,speed=10", "--sample", "0.1")
-
-    async def play() -> None:
-        with open_listening_socket(path, None) as listener:
-            serving = asyncio.ensure_future(serve.serve(listener, argv, None))
-            await until_true(lambda: connections, "the probe ends")
-            ((reader, writer),) = connections
-            decoder = wire.Decoder()
-            results: list[wire.Message] = []
-            while len(results) < 3:
-                results += decoder.feed(await reader.read(1 << 16))
-            assert isinstance(results[0], wire.Hello)
-            writer.close()
-            os.kill(os.getpid(), signal.SIGTERM)
-            await serving
-
-    asyncio.run(asyncio.wait_for(play(), MAX_WAIT_S))
+    async with running_server(path):
+        await until_true(lambda: connections, "the probe ends")
+        ((reader, writer),) = connections
+        await assert_one_hello(reader)
+        writer.close()
 
 
 # --- sockets

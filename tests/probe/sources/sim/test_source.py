@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import random
-import tracemalloc
-from itertools import islice
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,7 +15,6 @@ from sim_streams import (
     column,
     deltas,
     head,
-    poll_all,
     run,
     valid,
 )
@@ -91,23 +88,6 @@ def test_a_new_task_is_reported_with_its_share_of_the_second() -> None:
     assert [tasks["1"][1] for tasks in results] == ["lmp", "stream", "stream"]
     assert 0.1 < results[1]["1"][2] < 0.21, "0.1 s, and the sample in which it started"
     assert results[1]["0"][2] == results[2]["1"][2] == 1.0
-
-
-def test_memory_does_not_grow() -> None:
-    sent = poll_all(SimSource("sim:hotplug,cpus=8,speed=max", SAMPLE_NS))
-
-    def peak(count: int) -> int:
-        tracemalloc.reset_peak()
-        for _ in islice(sent, count):
-            pass
-        return tracemalloc.get_traced_memory()[1]
-
-    tracemalloc.start()
-    try:
-        # Keeping the frames would take 400 kB more.
-        assert peak(200) + 100_000 > peak(200)
-    finally:
-        tracemalloc.stop()
 
 
 # --- time -----------------------------------------------------------------------------------------
