@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import exports
@@ -162,6 +163,23 @@ def runs() -> tuple[Track, Track]:
     return read(SHIPPED / "good-run.perftop"), read(SHIPPED / "bad-run.perftop")
 
 
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+def test_the_loss_of_the_headline_has_a_chart(
+    runs: tuple[Track, Track], size: tuple[int, int]
+) -> None:
+    result = state(runs, Alignment(), width=size[0], height=size[1])
+    result.compare()
+    lines = pair_page(result)
+    red = [text(runs) for runs, line_state in lines if line_state == "victim"]
+    assert "B lost 29.6 points more time in the queue" in red[0]
+    assert "lost 30.4 %" in red[1]
+    named = next(i for i, (runs, _) in enumerate(lines) if "waits for CPU s/s" in text(runs))
+    difference = next(runs for runs, _ in lines[named:] if "B-A" in text(runs))
+    styles = [style for chars, style in difference if "▇" in chars]
+    assert "hot" in styles, "more waiting in B rises, and is bad"
+    assert "ground/hot" not in styles
+
+
 def test_a_worse_a_is_not_red(runs: tuple[Track, Track]) -> None:
     result = state((runs[1], runs[0]), Alignment())
     result.compare()
@@ -175,3 +193,21 @@ def test_waits_add_up_to_those_of_the_job(runs: tuple[Track, Track]) -> None:
         assert elapsed_s[-1] == pytest.approx((ends_ns[-1] - ends_ns[0]) / 1e9)
         _, lost_s, wanted_s = one.series.sums()["lost_ratio"]
         assert lost_s[-1] / wanted_s[-1] == pytest.approx(one.readings[0].numbers["lost_ratio"])
+
+
+def test_work_per_second_is_made_of_its_factors(tracks: tuple[Track, Track]) -> None:
+    result = state(tracks, Alignment(), width=200)
+    result.compare()
+    assert result.comparison is not None
+    of_b = {"busy_hz": 0.8, "ipc": 1.1}
+    rows = [replace(row, side_a=1.0, side_b=of_b.get(row.number.key, 1.0))
+            for row in result.comparison.rows]  # fmt: skip
+    result.comparison = replace(result.comparison, rows=rows)
+    lines = [text(line).rstrip() for line, _ in pair_page(result)]
+    work = "work per second −12.0 %: clock −20.0, IPC +10.0, busy +0.0   w diff as text"
+    assert lines[3].endswith(work)
+    a_episodes = next(line for line in lines if line.startswith(" episodes"))
+    assert a_episodes.endswith("B-A: up where B is more")
+    assert lines[lines.index(a_episodes) + 1].endswith("██ worse  ██ better")
+    result.comparison = replace(result.comparison, rows=rows[:1])
+    assert "work per second" not in text(pair_page(result)[3][0])

@@ -32,6 +32,15 @@ def axis_at(now_s: int) -> time_axis.Axis:
     return time_axis.fit_axis(now_s * S, 60.0, 60, -1000 * S)
 
 
+@given(st.floats(1.0, 60.0), st.integers(40, 240))
+def test_a_short_history_fills_the_axis(past_s: float, room: int) -> None:
+    now_ns = 500 * S
+    first_ns = now_ns - round(past_s * S)
+    a = time_axis.fit_axis(now_ns, 60.0, room, first_ns)
+    assert a.start_ns <= first_ns
+    assert a.columns - a.bin_at(first_ns) > 0.45 * room
+
+
 def test_a_time_at_the_end_of_the_axis_is_beyond_it() -> None:
     """The time belongs to the next bin, which arrives with the next sample."""
     a = axis_at(60)
