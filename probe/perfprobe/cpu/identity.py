@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
+from perfprobe.cpu import cpu_sets
 from perfprobe.cpu.files import parse_natural, read_head, read_text, read_word
 from perfprobe.wire import Identity
 
@@ -118,10 +119,17 @@ def cpu_flags(root: Path = Path("/")) -> list[str] | None:
     return None if features is None else features.split()
 
 
-def cpuinfo_records(root: Path) -> list[dict[str, str]]:
-    """Returns the fields of each CPU in /proc/cpuinfo. The read is slow on a big machine."""
+def cpu_ids(root: Path) -> list[tuple[int, int | None, int | None]]:
+    """Returns the CPU, package and core of each record in /proc/cpuinfo. The read is slow on a big
+    machine."""
     text = read_head(f"{root}/proc/cpuinfo", MAX_CPUINFO_BYTES)
-    return [fields for block in text.split("\n\n") if (fields := _parse_fields(block))]
+    ids = []
+    for fields in map(_parse_fields, text.split("\n\n")):
+        names = ("processor", "physical id", "core id")
+        cpu, package, core = (parse_natural(fields.get(name)) for name in names)
+        if cpu is not None and cpu < cpu_sets.MAX_CPU:
+            ids.append((cpu, package, core))
+    return ids
 
 
 def _first_record(root: Path) -> dict[str, str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from perfprobe.cpu import cpu_sets, files, identity
+from perfprobe.cpu import files, identity
 from perfprobe.wire import Cpu
 
 HYBRID_PMUS = (("cpu_core", "P"), ("cpu_atom", "E"), ("cpu_lowpower", "L"))
@@ -32,7 +32,7 @@ def read_cpus(root: Path = Path("/")) -> list[Cpu]:
         next(filter(None, lists), None)
         or files.numbered_entries(base, "cpu")
         or sorted(_proc_stat_cpus(root))
-        or sorted({cpu for cpu, _, _ in _cpuinfo_ids(root)})
+        or sorted({cpu for cpu, _, _ in identity.cpu_ids(root)})
     )
     online = set(files.read_cpu_list(f"{base}/online"))
     if not online:
@@ -44,7 +44,7 @@ def read_cpus(root: Path = Path("/")) -> list[Cpu]:
     known_cpus = frozenset(present)
     rows = [_read_cpu(base, cpu, cpu in online, known_cpus) for cpu in present]
     if not any(row.siblings or row.core is not None for row in rows):
-        ids = {cpu: (package, core) for cpu, package, core in _cpuinfo_ids(root)}
+        ids = {cpu: (package, core) for cpu, package, core in identity.cpu_ids(root)}
         for index, row in enumerate(rows):
             package, core = ids.get(row.cpu, (row.package, None))
             rows[index] = replace(row, package=package, core=core)
@@ -138,17 +138,6 @@ def _read_cpu(base: str, cpu: int, online: bool, known_cpus: frozenset[int]) -> 
         core=files.read_number(f"{directory}/core_id"),
         siblings=siblings,
     )
-
-
-def _cpuinfo_ids(root: Path) -> list[tuple[int, int | None, int | None]]:
-    """Returns the CPU, package and core of each record in /proc/cpuinfo."""
-    records = []
-    for record in identity.cpuinfo_records(root):
-        names = ("processor", "physical id", "core id")
-        cpu, package, core = (files.parse_natural(record.get(name)) for name in names)
-        if cpu is not None and cpu < cpu_sets.MAX_CPU:
-            records.append((cpu, package, core))
-    return records
 
 
 def _with_thread_numbers(rows: list[Cpu]) -> list[Cpu]:
