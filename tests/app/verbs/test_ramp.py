@@ -197,6 +197,17 @@ def _masked(text: str) -> str:
     return re.sub(r"[0-9.]+( [µm]?s\b)?", "0", " ".join(text.split()))
 
 
+def test_a_table_lists_all_cpus() -> None:
+    words = [ramp_answer(cpu=cpu) for cpu in (2, 10)]
+    lines = ramp.table_lines(
+        [(word, ramp_runs.ramp_of_runs(word)) for word in words], {7: "it is off"}
+    )
+    assert [line.split()[0] for line in lines] == ["CPU", "2", "7", "10", "Times", "±:"]
+    assert lines[2].endswith("it is off")
+    assert lines[1].split()[1:] == ["1.20", "3.000", "0.001", "4.0", "ms", "4.0", "ms", "4.0", "ms",
+                                    "5", "of", "5"]  # fmt: skip
+
+
 # --- the chart of a ramp and its scale
 
 

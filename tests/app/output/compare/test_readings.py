@@ -166,6 +166,14 @@ def test_small_or_common_losses_explain_nothing() -> None:
     assert [outlier.why for result in (small, common) for outlier in result.outliers] == ["", ""]
 
 
+def test_a_faster_run_has_no_reason_and_waits_are_named_once() -> None:
+    faster = runs(line(38.0, job={"disk_s": 1.0}), *map(line, TIMES[1:]))
+    assert [outlier.why for outlier in faster.outliers] == [""]
+    behind = [{"kind": "neighbour", "cause": "scheduler", "lost_ratio": 0.1, "lost_s": 1.3}]
+    waits = runs(line(TIMES[0], job={"waited_s": 1.2}, causes=behind), *map(line, TIMES[1:]))
+    assert [outlier.why for outlier in waits.outliers] == ["waited 1.10 s more for a CPU"]
+
+
 def test_the_lost_time_of_a_run_includes_its_waits() -> None:
     """The table of runs once showed 0.0 % above a line that named 40 % lost in the queue."""
     waits = {"kind": "neighbour", "cause": "scheduler", "lost_ratio": 0.4, "lost_s": 1.3}
