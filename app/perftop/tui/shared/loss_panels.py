@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from math import isfinite, isnan, nan
 from typing import NamedTuple
 
@@ -179,7 +180,7 @@ def package_loss_lines(session: Session, now_ns: int, cores: Cores, width: int) 
     is_known = history.between(edges_ns)[0] > 0
     packages = list(dict.fromkeys(core.package for core in cores.rows))
     shares = [history.shares(edges_ns, package) for package in packages]
-    highest = float(np.nanmax([0.0, *np.concatenate(shares)]))
+    highest = float(np.nanmax([0.0, *chain(*shares)]))
     description = "% of the time that tasks of each package wanted"
     lines: list[PanelLine] = [(panel_title("lost over 10 min", description, width), None)]
     for package, series in zip(packages, shares, strict=True):

@@ -173,3 +173,5 @@ def test_the_losses_of_a_package_are_shares_of_what_its_tasks_wanted(
     assert [text.count("█") for text in texts] == [0, 10, 0, 0]
     assert [text.count("▁") for text in texts] == [0, 0, 10, 10], "only the last minute is known"
     assert [cpu for _, cpu in lines] == [None, 0, 4, 8]
+    no_cores = Cores(session, frozenset())  # as under a filter that no core matches
+    assert len(package_loss_lines(session, now_ns, no_cores, 122)) == 1
