@@ -515,7 +515,7 @@ class RecordHints:
                             work = KernelWork(kind, next(words), pid, next(words))
                             if work in self.kernel_s or len(self.kernel_s) < MAX_WORKS:
                                 self.kernel_s[work] = self.kernel_s.get(work, 0.0) + ns / 1e9
-        for group in memory_groups(records):
+        for group in memory_groups(records) if "memory" in records else ():
             known_group = self.groups_at_limit.get(group.name)
             sums = known_group or group._replace(hits=0, pages_read_back=0)
             if group.hits and group.limit_bytes and group.pages_read_back > 0:

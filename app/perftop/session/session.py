@@ -23,13 +23,7 @@ from perftop.detect.pipeline import Detection
 from perftop.model.differences import suspended_ns
 from perftop.model.kinds import Episode
 from perftop.model.numbers import MACHINE
-from perftop.model.sample_reader import (
-    Sample,
-    SampleBatch,
-    SampleReader,
-    task_snapshots,
-    with_records,
-)
+from perftop.model.sample_reader import SampleBatch, SampleReader, task_snapshots, with_records
 from perftop.model.smt import Calibration
 from perftop.model.tasks import TaskSnapshot, ThreadActivity
 from perftop.session import episodes
@@ -134,13 +128,6 @@ class Session:
         and the total suspended time until then in ns."""
         self.caches = defaultdict[str, dict[Any, Any]](dict)
         """Caches of the screen, by name. They may refer to the session, with which they end."""
-
-    @property
-    def sample(self) -> Sample | None:
-        """The newest sample; None if the newest message was a note, or a frame without a sample."""
-        if self.newest_samples is None:
-            return None
-        return Sample(self.newest_samples[0], self.newest_samples[2] - 1)
 
     def _start_sums(self, root: int = -1) -> None:
         cpus = [*self.position]

@@ -19,6 +19,7 @@ from perftop.base.text import ranges
 from perftop.model.counters import Cores
 from perftop.model.delta import distinct
 from perftop.model.evaluation import TRAFFIC_KEYS
+from perftop.model.sample_reader import Sample
 from perftop.output import stat_lines
 from perftop.output.export.exporter_sums import (
     CAUSES,
@@ -202,9 +203,9 @@ class Page:
         self._texts: dict[bool, bytes] = {}
 
     def add_sample(self, since_ns: int) -> None:
-        """Adds the session's newest sample, which began at `since_ns`."""
-        sample = self._session.sample
-        if sample is not None:
+        """Adds the session's newest sample, if any, which began at `since_ns`."""
+        if (newest := self._session.newest_samples) is not None:
+            sample = Sample(newest[0], newest[2] - 1)
             self._sums.add(sample)
             self._core_time.add(sample, (self._session.now_ns - since_ns) / 1e9)
             self._episodes.add(sample, since_ns)
