@@ -64,17 +64,16 @@ def row_lines(grid: GridData, rows: Sequence[int]) -> dict[int, strips.Line]:
     for row in [row for row in rows if not online[row]]:
         drawer, runs = _RowDrawer(grid, [row]), [_BLANK, _BLANK]
         for column in grid.columns:
-            text, style = ("off" if column.key in {"bar", "use"} else ""), "dim"
-            if column.key in {"core", "cpus"}:
-                ((text, style),) = drawer.name_cells(column)
-            runs.append((column.pad(text), style))
+            text = column.pad("off" if column.key in {"bar", "use"} else "")
+            is_name = column.key in {"core", "cpus"}
+            runs += drawer.name_cells(column) if is_name else [(text, "dim")]
         lines[row] = runs, "calm"
     return lines
 
 
 class _RowDrawer:
     """Draws some rows of the grid. The methods that draw a column yield the cell of each row: text
-    that is padded later, or runs that fill the width of the column after its gap."""
+    padded to its width, or runs that fill its width after its gap."""
 
     def __init__(self, grid: GridData, visible_rows: Sequence[int]) -> None:
         self._grid, self._rows = grid, visible_rows
@@ -100,11 +99,7 @@ class _RowDrawer:
         for column in self._grid.columns:
             gap: Run = " " * column.gap, "text"
             for runs, cell in zip(lines, self.cells(column), strict=True):
-                if isinstance(cell, tuple):
-                    text, style = cell
-                    runs.append((text if len(text) == column.width else column.pad(text), style))
-                else:
-                    runs.extend((gap, *cell))
+                runs.extend((cell,) if isinstance(cell, tuple) else (gap, *cell))
         victims = {i for i, episode in self._worst.items() if episode.is_victim}
         return [(runs, "victim" if i in victims else "calm") for i, runs in enumerate(lines)]
 
@@ -130,7 +125,8 @@ class _RowDrawer:
                 victims = [(i, e) for i, e in self._worst.items() if e.is_victim]
                 lost = {i: self._grid.episodes.lost_share(e) for i, e in victims}
                 texts = {i: f"−{whole_percent(lost[i])}" for i in lost if isfinite(lost[i])}
-                return [(texts.get(i, ""), "alarm") for i in range(len(self._cores))]
+                rows = range(len(self._cores))
+                return [(column.pad(texts.get(row, "")), "alarm") for row in rows]
             case "who":
                 return self._tasks(column.room)
         return self._numbers(column)
@@ -145,7 +141,7 @@ class _RowDrawer:
             style = "faint" if self._is_idle[i] else "text" if column.key == "core" else "dim"
             if column.key == "core" and i in self._worst and self._worst[i].is_victim:
                 style = "bright"
-            yield text, style
+            yield column.pad(text), style
 
     def _state_bars(self, room: int) -> Iterator[list[Run]]:
         split, cores = self._grid.interval.split, self._row_numbers.cores
@@ -224,11 +220,12 @@ class _RowDrawer:
             is_resting = running and self._is_at_rest[line][thread]
             doubted = doubts is not None and doubts[line][thread]
             if thread >= len(self._cores[line].positions):
-                yield "", "text"
+                yield column.pad(""), "text"
             elif doubted or is_resting or not online:
-                yield column.cell(
+                text, style = column.cell(
                     values[line], styles[line], online=online, resting=is_resting, doubted=doubted
                 )
+                yield column.pad(text), style
             else:
                 yield cell
 
@@ -236,7 +233,7 @@ class _RowDrawer:
         histories = self._grid.histories
         for i, row in enumerate(self._rows):
             if histories is None:
-                yield "", "text"
+                yield column.pad(""), "text"
             elif column.key == "work":
                 yield [*histories.busy_runs(row)]
             else:
