@@ -26,7 +26,7 @@ from perftop.model.confidence import (
 )
 from perftop.model.kinds import Episode, kind_of_cause
 from perftop.model.numbers import NUMBERS
-from perftop.output.evidence import evidence_json
+from perftop.output.evidence import evidence_json, evidence_text
 from perftop.output.sentences import (
     command_name,
     cpus_text,
@@ -164,6 +164,15 @@ def test_episodes_of_two_detectors_with_one_cause_are_listed_once(
     assert unexplained in drop_duplicate_losses([unexplained, heat["loss"]])
     elsewhere = Episode("steal", [2], 10, 50, 0.2, "hypervisor")
     assert elsewhere in drop_duplicate_losses([elsewhere, results["loss"]])
+
+
+def test_evidence_is_shown_with_its_limit() -> None:
+    power = {"power_w": 149.6, "power_limit_w": 150, "busy_hz": 2.48e9, "x": 1}
+    assert evidence_text("x", power) == "power 150 of 150 W · clock 2.48 GHz"
+    assert evidence_text("x", {"power_limit_w": 150}) == "power limit 150 W"
+    both = {"busy_hz": 2_480_000_000, "ceiling_hz": 3_100_000_000}
+    assert evidence_text("x", both) == "clock 2.48 of 3.10 GHz"
+    assert evidence_text("x", {"ipc": 1.29, "ipc_alone": 1.85}) == "IPC 1.29, alone 1.85"
 
 
 # --- evidence

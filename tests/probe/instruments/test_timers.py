@@ -104,6 +104,15 @@ def test_a_step_is_found_if_no_difference_is_a_single_step() -> None:
     assert common_step([d for d in readings(3.4) if d > 9]) == pytest.approx(3.4, rel=0.001)
 
 
+def test_random_differences_have_no_step() -> None:
+    assert common_step([]) is None
+    assert common_step([0, 0, 25, 25, 25]) is None
+    assert common_step([45, 46, 47, 48, 49, 60, 61]) == 1.0
+    generator = random.Random(5)
+    for _ in range(50):
+        assert common_step(generator.sample(range(20, 90), 25)) == 1.0
+
+
 # --- the instructions -----------------------------------------------------------------------------
 
 

@@ -61,6 +61,16 @@ def test_a_cpu_in_softirqs_is_recorded_with_the_most_frequent_kinds(node: Node) 
     }
 
 
+def test_lines_are_read_only_while_a_cpu_shows_the_symptom(node: Node) -> None:
+    node.record_after_second(0)
+    node.record_after_second(40)
+    assert node.record_after_second(2) == {}
+    node.record_after_second(40)  # its counts would include the time before the last scan
+    assert node.record_after_second(40)["0"] != [0.4, 0.0, 0.4, [], []]
+    (node.root / "proc/interrupts").unlink()
+    assert node.record_after_second(2) == {}
+
+
 def test_the_counts_after_a_pause_are_not_used(node: Node) -> None:
     for softirq in (0, 40, 40, 2):
         node.record_after_second(softirq)

@@ -143,6 +143,25 @@ def test_an_unknown_job_name_suggests_a_similar_one(tmp_path: Path) -> None:
     assert "did you mean" not in WatchedJob(tmp_path, "nginx").warning
 
 
+def test_a_name_selects_all_processes_whenever_they_start(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    watched = scan(WatchedJob(tmp_path, "-my) job"), tmp_path)
+    assert watched.read_due_threads(S) == {"watched": {"threads": {}, "more": 0}}, (
+        "the job may start later"
+    )
+    for pid, comm in ((10, "-my) job"), (20, "-my) jo"), (30, "-my) job2"), (40, "-my) job")):
+        write_process(tmp_path, pid, comm)
+        write_thread(tmp_path, pid, pid, comm=comm)
+    # The name of a process is that of its first thread.
+    write_thread(tmp_path, 20, 21, comm="-my) job")
+    write_thread(tmp_path, 10, 11, comm="other")
+    assert tids(scan(watched, tmp_path), 2 * S) == ["10", "11", "40"]
+    write_process(tmp_path, 40, "exec")
+    shutil.rmtree(tmp_path / "proc/10/task/11")
+    assert tids(scan(watched, tmp_path), 3 * S) == ["10"]
+    watched.close()
+
+
 def test_a_pid_without_a_process_is_refused(tmp_path: Path) -> None:
     write_process(tmp_path, 10)
     trees.put(tmp_path, "proc/11/status", STATUS.format("job", 10, MASK, 0, 0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 import frame_rows
@@ -69,6 +69,19 @@ def heads(frame: wire.Frame) -> list[tuple[int, ...]]:
 def lost(frame: wire.Frame) -> list[int]:
     """Returns the rounds lost so far, by row: a busy machine loses some, perhaps even the first."""
     return [rounds for _, _, _, rounds, _ in heads(frame)]
+
+
+def test_rows_share_stamps_and_offline_cpus_have_no_columns(root: Path) -> None:
+    with closing(open_os(root, SAMPLE_NS, "0")) as source:
+        pairs = pairwise(frames(source))
+        frame = next(now for before, now in pairs if any(rows(now)) and lost(before) == lost(now))
+        names = [block.name for block in source.hello.blocks]
+    assert rows(frame) == [tuple(range(8)), tuple(range(1, 9)), OFF, tuple(range(3, 11))]
+    (head,) = set(heads(frame))
+    begun, ended, _, _, flags = head
+    assert begun < ended
+    assert flags == wire.ROW_SAMPLED
+    assert names == ["cpu", "stat", "machine"]
 
 
 def test_an_unreadable_file_gives_a_reason_and_no_rows(root: Path) -> None:
