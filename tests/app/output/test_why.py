@@ -36,7 +36,7 @@ from perftop.output.report import (
     measured_losses,
 )
 from perftop.output.why_report import report
-from perftop.output.why_text import answer
+from perftop.output.why_text import answer, lines
 from perftop.session.losses import (
     MAX_NAMES,
     MAX_WORKS,
@@ -240,6 +240,17 @@ def test_unreported_waits_are_unknown_instead_of_zero() -> None:
     assert not any("its own code" in line for line in rest)
     session.run_times.wait_snapshots = snapshots
     assert answer(result).startswith("Nothing is slowing this machine down")
+
+
+def test_only_running_causes_are_red() -> None:
+    _, result = session_and_report("turbo-drop", 10)
+    assert result.findings[0].is_running
+    output = lines(result, colour=True, unicode=True)
+    assert output[0].startswith("\x1b[1m")
+    assert any(line.startswith("\x1b[31m▼") for line in output)
+    assert any("\x1b[34m" in line for line in output if "try:" in line)
+    _, result = session_and_report("turbo-drop")
+    assert not any("\x1b[31m" in line for line in lines(result, colour=True, unicode=True))
 
 
 def test_more_than_four_causes_are_counted() -> None:
