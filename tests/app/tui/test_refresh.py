@@ -98,12 +98,12 @@ def test_the_cost_of_a_refresh_depends_on_visible_rows_only() -> None:
 
 
 def test_the_cost_of_a_refresh_is_limited() -> None:
-    """About 2,000 calls for two charts with counters, 1,700 for charts with task lanes and tiles
-    with their whole history, 5,900 for a screen full of rows. Find out why before raising a limit
+    """About 1,750 calls for two charts with counters, 1,400 for charts with task lanes and tiles
+    with their whole history, 5,400 for a screen full of rows. Find out why before raising a limit
     by a twentieth."""
-    assert calls(2, "smt-mix", 700) < 2_150
-    assert calls(2, "guest", 700) < 1_850
-    assert calls(1024) < 6_200
+    assert calls(2, "smt-mix", 700) < 1_950
+    assert calls(2, "guest", 700) < 1_550
+    assert calls(1024) < 5_800
 
 
 async def test_unchanged_lines_are_neither_rebuilt_nor_written() -> None:
