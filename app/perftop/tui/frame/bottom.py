@@ -189,10 +189,9 @@ class MissingMetricsLine(FrameLines):
         self.lay_out()
 
     def show(self, state: ScreenState) -> None:
-        """Shows which metrics the session lacks."""
-        previous, self._state = self._state, state
-        if state.session is not previous.session:
-            self.lay_out()
+        """Shows which metrics the session lacks; to be called for each new session."""
+        self._state = state
+        self.lay_out()
 
     def lay_out(self) -> None:
         size, session = self.screen.size, self._state.session

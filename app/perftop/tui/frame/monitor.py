@@ -117,7 +117,8 @@ class Monitor(PromptScreen):
     def show_state(self, state: ScreenState) -> None:
         """Stores this state, and immediately draws the lines that have changed."""
         previous_state, self.last_state = self.last_state, state
-        self._missing_line.show(state)
+        if state.session is not previous_state.session:
+            self._missing_line.show(state)
         if previous_state.interval is None and state.interval is not None:
             self._top.show(state)  # the lines above the view now have other heights
             self._clear_arrangement_cache()
