@@ -180,17 +180,18 @@ class SampleReader:
         self.totals = MachineTotals(self.counters, self.memory)
 
     def copy(self) -> SampleReader:
-        """Returns a reader in the same state between two frames. All else is shared, so that cores,
-        calibrations and the best memory traffic are those of the newest sample."""
-        reader = copy.copy(self)
-        reader.counters, reader.online = self.counters.copy(), self.online.copy()
-        return reader
+        """Returns a reader in the same state between two frames. Cores, calibrations and the best
+        memory traffic are shared."""
+        return self.resume(self)
 
     def resume(self, earlier: SampleReader) -> SampleReader:
-        """Returns a reader that continues from the state of an earlier copy, with the cores of this
-        reader."""
-        reader = earlier.copy()
-        reader.cores, reader._has_started = self.cores, True  # noqa: SLF001 - our class
+        """Returns a reader that continues from the state of an earlier copy, which may be that of
+        another reader of this stream. All else is shared with this reader, so that cores,
+        calibrations and the best memory traffic are those of its newest sample."""
+        reader = copy.copy(self)
+        reader.counters, reader.online = earlier.counters.copy(), earlier.online.copy()
+        reader._doubts, reader._taken_rows = earlier._doubts, earlier._taken_rows  # noqa: SLF001
+        reader._carried_s, reader._was_read = earlier._carried_s, earlier._was_read  # noqa: SLF001
         return reader
 
     @property
@@ -226,7 +227,7 @@ class SampleReader:
         rows = [self.position[cpu] for cpu in cpus if type(cpu) is int and cpu in self.position]
         key_at = self.counters.key_at
         columns = [key_at[key] for key in keys if isinstance(key, str) and key in key_at]
-        self._taken_rows = self._taken_rows.copy()  # states from `state` share the old array
+        self._taken_rows = self._taken_rows.copy()  # copies share the old array
         self._taken_rows[np.ix_(rows, columns)] = note.kind == "taken"
 
     def skip(self, frames: Sequence[wire.Frame]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +75,29 @@ def test_joined_histories_keep_common_samples_once_and_their_size_limit(room: in
     assert newer.history.byte_count <= room
     assert (len(newer.history.times()) > before) == (room > 100_000)
     assert (np.diff(newer.history.times()) == SAMPLE_NS).all()
+
+
+def test_joined_histories_have_the_current_cores() -> None:
+    """A CPU that hello does not place comes online after the time that the older history covers."""
+    machine = Machine(cores=2)
+    hello = deepcopy(machine.hello)
+    hello.topology[3] = wire.Cpu(3, online=False)
+    hello.cores[:] = [[1], [0, 2]]
+    older, newer = (Session(hello, History(hello)) for _ in range(2))
+    machine.offline_cpus.add(3)
+    frames = [machine.frame(seq) for seq in range(40)]
+    session_of(older, frames[:21])
+    session_of(newer, frames[20:])
+    machine.offline_cpus.clear()
+    row = {"package": 0, "die": 0, "core": 1, "siblings": [1, 3]}
+    data = {"cpu": 3, "online": True, "row": row}
+    online = wire.Note("hotplug", 40 * SAMPLE_NS - 1, data=data)
+    session_of(newer, [online, *(machine.frame(seq) for seq in range(40, 60))])
+    newer.past.prepend(older.past)
+    interval = newer.interval_at(10 * SAMPLE_NS, 5 * SAMPLE_NS)
+    assert interval is not None
+    assert interval.cores.lists == [[0, 2], [1, 3]]
+    assert interval.split.method == ["one-thread", "single"]
 
 
 def comparable_episode(episode: Episode) -> tuple[object, ...]:
