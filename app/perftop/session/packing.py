@@ -225,10 +225,10 @@ class Packer:
             else:
                 *head, records, form, words = body
                 forms.setdefault(form, {})[index] = (head, records, words)
-        if len(packed) > 1 and self._exceeds_max_words(forms):
-            return [self.unpack(data) for data in packed]
         last_words = dict(self._last_words)
         try:
+            if len(packed) > 1 and self._exceeds_max_words(forms):
+                return [self.unpack(data) for data in packed]
             for form, frames in forms.items():
                 layout, frames_left = self._layouts.layout(form), iter(frames.items())
                 count = max(1, UNPACKED_WORDS // max(1, layout.words))

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from perfprobe import wire
 from perfprobe.wire import Block, Frame, Note, Rows
 from perftop.base.arrays import Words
+from perftop.session import packing
 from perftop.session.packing import RECORDS_FIELD, Layout, Layouts, Packer, pack, unpack
 
 WORD = st.one_of(
@@ -150,8 +151,13 @@ def test_the_number_of_cached_layouts_is_limited() -> None:
     assert max(sizes[128:]) <= 2 * max(sizes[:64])
 
 
-def test_a_damaged_message_does_not_change_the_packer() -> None:
-    """The damage is found only after a frame of another form has been unpacked."""
+@pytest.mark.parametrize("max_words", [packing.MAX_WORDS, 0])
+def test_a_damaged_message_does_not_change_the_packer(
+    monkeypatch: pytest.MonkeyPatch, max_words: int
+) -> None:
+    """The damage is found only after a frame of another form has been unpacked. Above the limit of
+    words, frames are unpacked one by one."""
+    monkeypatch.setattr(packing, "MAX_WORDS", max_words)
     blocks = {}
     for block in HELLO.blocks[:2]:
         n = HELLO.rows(block.scope)
