@@ -345,7 +345,10 @@ class LimitStatus(PolledBlock):
             yield row, [None] * PLR_COUNTER.columns if bits is None else [*self._poll_counts[row]]
 
     def _open_files(self, root: Path) -> None:
-        for path in sorted((root / DEBUGFS).glob("tpmi-*/plr/domain*/status")):
+        paths: list[Path] = []
+        with contextlib.suppress(OSError):  # for example, if even a stat of it is denied
+            paths = sorted((root / DEBUGFS).glob("tpmi-*/plr/domain*/status"))
+        for path in paths:
             try:
                 self.keep(files.open_file(path))
             except OSError as error:

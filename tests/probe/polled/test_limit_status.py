@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,20 @@ def test_an_unreadable_status_file_has_a_reason(two_packages: Path) -> None:
         "Permission denied"
         in LimitStatus(two_packages, topology.read_cpus(two_packages)).missing[0].why
     )
+
+
+def test_a_forbidden_debugfs_is_as_none(
+    two_packages: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AppArmor, for example, may deny even a stat."""
+
+    def forbid(_: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    rows = topology.read_cpus(two_packages)
+    monkeypatch.setattr(Path, "is_dir", forbid)
+    source = LimitStatus(two_packages, rows)
+    assert (source.block.counters, source.missing) == ([], [])
 
 
 def test_a_machine_without_limit_status_sends_no_block(tmp_path: Path) -> None:

@@ -199,7 +199,7 @@ def _loss_history(
     """Returns the lost shares of the parts of the last ten minutes, of which there are `size`: of
     each, the depth of the worst episode on these CPUs; NaN before the session."""
     depths, start_ns = np.zeros(size), now_ns - HISTORY_NS
-    depths[: (session.hello.raw_ns - start_ns) * size // HISTORY_NS] = np.nan
+    depths[: max(0, session.hello.raw_ns - start_ns) * size // HISTORY_NS] = np.nan
     for episode in episodes:
         if episode_style.is_loss(episode) and not set(cpus).isdisjoint(episode.cpus):
             end_ns = now_ns if episode.end_ns is None else min(episode.end_ns, now_ns)

@@ -142,6 +142,15 @@ def test_cores_that_lose_alike_have_the_range_of_their_losses(
     assert {len(line) for line in texts if line.endswith("█")} == {59}
 
 
+def test_a_session_of_a_quarter_of_an_hour_has_a_whole_history_of_losses() -> None:
+    session, interval = observe(Machine(cores=1, threads=1), 20)
+    interval = dataclasses.replace(interval, time_ns=session.hello.raw_ns + 900 * S)
+    session.detector.running[:] = [Episode("neighbour", [0], 890 * S, None, 0.3, "memory")]
+    listed = [CoreLoss(0, session.detector.running[0], 0, 0.3, True)]
+    _, (line, _), *_ = worst_core_lines(session, interval, Cores(session), listed, None, 60, 20)
+    assert strips.text(line).split()[-2:] == ["%", 25 * "▁" + "█"]
+
+
 def test_the_largest_loss_comes_first_and_one_of_unknown_size_last() -> None:
     session, interval = observe(Machine(cores=4, threads=1), 20)
     session.detector.running[:] = [
