@@ -104,7 +104,7 @@ int pp_perf_read(const pp_perf_group *group, uint64_t *columns)
 {
     uint64_t dense[PP_PERF_TIMES + PP_PERF_EVENTS];
     const uint64_t *next = dense;
-    int rc = group->direct ? pp_perf_read_pages(group, dense) : -EAGAIN;
+    int rc = group->uses_rdpmc ? pp_perf_read_pages(group, dense) : -EAGAIN;
 
     if (rc)
         rc = pp_perf_read_file(group, dense);
@@ -119,7 +119,7 @@ uint32_t pp_perf_columns(const pp_perf_group *group)
     return group->width;
 }
 
-int pp_perf_is_direct(const pp_perf_group *group)
+int pp_perf_uses_rdpmc(const pp_perf_group *group)
 {
-    return group->direct;
+    return group->uses_rdpmc;
 }

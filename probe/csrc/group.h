@@ -1,6 +1,6 @@
 /* 
  * Reads a group of perf events: by RDPMC and the events' pages if all events allow it, else by one
- * read(). Source: group.c, which also defines pp_perf_read, pp_perf_columns and pp_perf_is_direct
+ * read(). Source: group.c, which also defines pp_perf_read, pp_perf_columns and pp_perf_uses_rdpmc
  * of perfprobe.h.
  *
  * An event's page (perf_event_mmap_page) is written by the kernel on the event's own CPU, with
@@ -42,9 +42,9 @@ struct pp_perf_group {
     uint32_t width;  /* number of columns up to the last that is filled */
     uint64_t filled; /* bit i: column i is filled; one bit for each event and time */
     bool timed;      /* whether the times are read, too */
-    bool direct;     /* whether all events have a page that allows RDPMC */
+    bool uses_rdpmc; /* whether all events have a page that allows RDPMC */
     int fds[PP_PERF_EVENTS]; /* descriptors, the leader's first; pp_perf_group_free closes them */
-    pp_perf_page *pages[PP_PERF_EVENTS]; /* the pages of all events; NULL unless `direct` */
+    pp_perf_page *pages[PP_PERF_EVENTS]; /* the pages of all events; NULL unless `uses_rdpmc` */
 };
 
 /* 

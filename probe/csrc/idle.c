@@ -261,7 +261,7 @@ int pp_idle_run(const pp_idle *idle, uint32_t cpu, uint32_t state, bool on_cpu)
     return bpf(BPF_PROG_TEST_RUN, &attr);
 }
 
-int pp_idle_settle(const pp_idle *idle, uint32_t cpu)
+int pp_idle_mark_busy(const pp_idle *idle, uint32_t cpu)
 {
     return pp_idle_run(idle, cpu, (uint32_t)PP_IDLE_EXITED, true);
 }

@@ -13,12 +13,12 @@
 #include "rdpmc.h"
 
 enum {
-    SPIN_TURNS = 1000,         /* turns of a spin between two reads of the clock */
+    SPIN_TURNS = 1000,         /* iterations of a spin loop between two reads of the clock */
     TRIAL_LIMIT_NS = 100000000, /* maximum elapsed time of a trial, if other tasks have the CPU */
     SAMPLE_DEPTH = 8            /* maximum number of kernel stack frames in a sample */
 };
 
-/* --- operations of this machine --------------------------------------------------------------- */
+/* --- operations on real hardware -------------------------------------------------------------- */
 
 static int machine_open(const struct perf_event_attr *attr, int cpu, int leader)
 {
@@ -92,7 +92,7 @@ static void unmap_pages(struct pp_perf_group *group)
         if (group->pages[i] != NULL)
             munmap((void *)(uintptr_t)group->pages[i], size);
     memset(group->pages, 0, sizeof group->pages);
-    group->direct = false;
+    group->uses_rdpmc = false;
 }
 
 /*
@@ -104,17 +104,17 @@ static void map_pages(struct pp_perf_group *group)
 {
     size_t size = (size_t)sysconf(_SC_PAGESIZE);
 
-    group->direct = true;
-    for (uint32_t i = 0; i < group->n && group->direct; i++) {
+    group->uses_rdpmc = true;
+    for (uint32_t i = 0; i < group->n && group->uses_rdpmc; i++) {
         void *page = mmap(NULL, size, PROT_READ, MAP_SHARED, group->fds[i], 0);
 
-        group->direct = page != MAP_FAILED;
-        if (!group->direct)
+        group->uses_rdpmc = page != MAP_FAILED;
+        if (!group->uses_rdpmc)
             break;
         group->pages[i] = page;
-        group->direct = group->pages[i]->cap_user_rdpmc && group->pages[i]->cap_user_time;
+        group->uses_rdpmc = group->pages[i]->cap_user_rdpmc && group->pages[i]->cap_user_time;
     }
-    if (group->direct)
+    if (group->uses_rdpmc)
         pp_rdpmc_guard();
     else
         unmap_pages(group);

@@ -41,7 +41,7 @@ void pp_idle_close(pp_idle *idle); /* `idle` may be NULL. */
 
 /* Records that a CPU, to which the caller must be pinned, is busy. Without this call, its state is
  * unknown until its first transition, and a CPU that is always busy has none. */
-int pp_idle_settle(const pp_idle *idle, uint32_t cpu);
+int pp_idle_mark_busy(const pp_idle *idle, uint32_t cpu);
 
 /* Records that a CPU went offline: from now on it counts as idle. */
 int pp_idle_offline(const pp_idle *idle, uint32_t cpu);

@@ -42,7 +42,7 @@ int pp_perf_group_new(const int32_t *fds, uint32_t n, int timed, int mapped, pp_
 int pp_perf_group_place(pp_perf_group *group, uint64_t columns);
 void pp_perf_group_free(pp_perf_group *group); /* `group` may be NULL. */
 uint32_t pp_perf_columns(const pp_perf_group *group); /* up to the last filled column */
-int pp_perf_is_direct(const pp_perf_group *group); /* 1: RDPMC reads it, without a system call */
+int pp_perf_uses_rdpmc(const pp_perf_group *group); /* 1: RDPMC reads it, without a system call */
 int pp_perf_read(const pp_perf_group *group, uint64_t *columns);
 
 typedef struct pp_trial {

@@ -28,7 +28,7 @@ enum {
 };
 
 enum {
-    PP_RAMP_BLOCK = 64, /* steps in a turn of the loop, a block; a piece has whole blocks */
+    PP_RAMP_BLOCK = 64, /* steps in a block, one iteration of the loop; pieces are whole blocks */
     PP_RAMP_WIDE = 2    /* FMAs for each step of a SIMD chain */
 };
 

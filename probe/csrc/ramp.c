@@ -119,7 +119,7 @@ static int check_order(const pp_ramp_order *order, const pp_ramp_phase *phases, 
 
     if (n == 0 || order->blocks == 0 || order->growth == 0 || order->max_pieces == 0)
         return -EINVAL;
-    if (counter != NULL && (counter->n != 1 || !counter->direct))
+    if (counter != NULL && (counter->n != 1 || !counter->uses_rdpmc))
         return -EINVAL;
     for (uint32_t i = 0; i < n; i++) {
         if (phases[i].isa >= PP_RAMP_ISAS)

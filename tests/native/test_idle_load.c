@@ -106,7 +106,7 @@ static void an_attached_program_counts(void)
     pin(cpu);
     CHECK(pp_idle_open(&here, 1, &idle, text, sizeof text) == 0);
     CHECK(pp_idle_open(far, 1, &other, text, sizeof text) == 0);
-    CHECK(pp_idle_settle(idle, here.cpu) == 0);
+    CHECK(pp_idle_mark_busy(idle, here.cpu) == 0);
     CHECK(pp_idle_value(idle->base, PP_IDLE_BUSY, here.cpu, &first) == 0);
     CHECK(pp_idle_value(idle->base, PP_IDLE_BUSY, here.cpu, &second) == 0);
     CHECK(second > first); /* this thread runs on it */

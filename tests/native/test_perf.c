@@ -76,7 +76,7 @@ static const struct pp_perf_ops fake = {fake_open, fake_read, fake_rdpmc, fake_r
 static struct pp_perf_group make(bool direct)
 {
     struct pp_perf_group group = {.ops = &fake, .n = 3, .width = 5, .filled = 31, .timed = true,
-                                  .direct = direct};
+                                  .uses_rdpmc = direct};
     const uint64_t file_content[] = {3, 900, 800, 10, 20, 30};
 
     memset(pages, 0, sizeof pages);
@@ -354,7 +354,7 @@ static int real_group(void)
     CHECK(pp_perf_columns(group) == 3); /* without times */
     free(group);
     CHECK(pp_perf_group_new(fds, 3, 1, 1, &group) == 0);
-    CHECK(!pp_perf_is_direct(group)); /* no software event is on a counter */
+    CHECK(!pp_perf_uses_rdpmc(group)); /* no software event is on a counter */
     CHECK(pp_perf_columns(group) == 5);
     CHECK(pp_perf_trial(group, 1000000, moved, &trial) == 0);
     CHECK(moved[0] == 0 && moved[2] == 0); /* disabled until enabled explicitly */

@@ -176,7 +176,7 @@ static int fake_rdpmc(uint32_t index, uint64_t *count)
 }
 
 static const struct pp_perf_ops fake = {.rdpmc = fake_rdpmc, .rdtsc = pp_rdtsc};
-static struct pp_perf_group group = {.ops = &fake, .n = 1, .direct = true, .pages = {&page}};
+static struct pp_perf_group group = {.ops = &fake, .n = 1, .uses_rdpmc = true, .pages = {&page}};
 
 static int run_with_counter(uint64_t ticks)
 {
@@ -219,9 +219,9 @@ static void a_counter_that_others_use_is_reported(void)
 
 static void a_counter_that_needs_the_kernel_is_refused(void)
 {
-    group.direct = false;
+    group.uses_rdpmc = false;
     CHECK(run_with_counter(1) == -EINVAL && readings == 0);
-    group.direct = true;
+    group.uses_rdpmc = true;
     group.n = 2;
     CHECK(run_with_counter(1) == -EINVAL && readings == 0);
     group.n = 1;

@@ -36,8 +36,8 @@ static uint64_t no_rdtsc(void)
 }
 
 static const struct pp_perf_ops ops = {NULL, fake_read, pp_rdpmc, no_rdtsc};
-static struct pp_perf_group group = {.ops = &ops, .n = 1, .width = 1, .filled = 1, .direct = true,
-                                     .pages = {&page}};
+static struct pp_perf_group group = {.ops = &ops, .n = 1, .width = 1, .filled = 1,
+                                     .uses_rdpmc = true, .pages = {&page}};
 
 static void a_refused_count_is_read_by_the_kernel(void)
 {

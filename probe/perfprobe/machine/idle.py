@@ -68,7 +68,7 @@ class IdleTrace:
         for cpu in self._cpus if cpus is None else cpus:
             # the CPU may be offline or outside this process's cpuset
             with suppress(OSError), pinned_to(cpu):
-                check_result(lib.pp_idle_settle(self._open(), cpu))
+                check_result(lib.pp_idle_mark_busy(self._open(), cpu))
 
     def mark_offline(self, cpu: int) -> None:
         """Counts a CPU that went offline as idle; the kernel has no idle transition for that."""

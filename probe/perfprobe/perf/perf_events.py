@@ -82,7 +82,7 @@ class Group:
         check_result(lib.pp_perf_group_new(array, len(fds), timed, mapped, pointer))
         self.handle: Any = pointer[0]
         self.address = int(ffi.cast("uintptr_t", self.handle))
-        self.uses_rdpmc = bool(lib.pp_perf_is_direct(self.handle))
+        self.uses_rdpmc = bool(lib.pp_perf_uses_rdpmc(self.handle))
         """Whether the group can be read by RDPMC, without a system call."""
         self.timed = timed
         self._times = TIME_COLUMNS if timed else 0

@@ -243,7 +243,7 @@ static int rdpmc(uint32_t index, uint64_t *count)
 }
 
 static const struct pp_perf_ops ops = {.rdpmc = rdpmc, .rdtsc = pp_rdtsc};
-static struct pp_perf_group group = {.ops = &ops, .n = 1, .direct = true, .pages = {&page}};
+static struct pp_perf_group group = {.ops = &ops, .n = 1, .uses_rdpmc = true, .pages = {&page}};
 
 struct pp_perf_group *made_up(void)
 {
