@@ -258,7 +258,7 @@ def suspended_ns(frame: wire.Frame) -> int:
     """Returns the time in ns for which the machine was suspended since hello; 0 if the record,
     which is untrusted, is invalid."""
     value = frame.records.get("asleep_ns")
-    return value if type(value) is int and 0 <= value < wire.LATEST_NS else 0
+    return value if type(value) is int and 0 <= value < wire.MAX_TIME_NS else 0
 
 
 @dataclass

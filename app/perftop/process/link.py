@@ -269,4 +269,4 @@ class StreamJoiner:
 def _limited_sum(total: int, increment: int) -> int:
     """Returns the sum, limited to the largest value of a message. A negative increment, as in an
     invalid message, counts as 0."""
-    return min(total + max(0, increment), wire.LATEST_NS)
+    return min(total + max(0, increment), wire.MAX_TIME_NS)

@@ -284,7 +284,7 @@ class Machine:
     def _drain_rounds(self) -> list[_Round]:
         """Returns copies of the complete rounds, because the sampler holds only one round."""
         rounds: list[_Round] = []
-        for _ in range(self._batches.max_drained):
+        for _ in range(self._batches.max_drained_rounds):
             drained = self._sampler.drain()
             if drained is None:
                 break

@@ -43,12 +43,12 @@ class BatchSchedule:
         """Last drained round, and the round before the first batch; -1 before round 0."""
 
     def set_batch_length(self, batch_ns: int) -> None:
-        """Sets the length of batches, at most `max_rounds`, after the last drained round."""
+        """Sets the length of the batches that follow, to at most `max_rounds`."""
         self._rounds = max(1, min(sample_count(batch_ns, self._period_ns), self.max_rounds))
         self._counted_from = self._last_drained
 
     @property
-    def max_drained(self) -> int:
+    def max_drained_rounds(self) -> int:
         """Maximum number of rounds that are drained together, even if more are ready."""
         return 1 if self._single_rounds_left else self._rounds
 

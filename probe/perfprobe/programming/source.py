@@ -188,7 +188,7 @@ def _plans_by_cpu(survey: RegisterSurvey) -> dict[int, CounterPlan]:
 
 # --- the check that they stay programmed ----------------------------------------------------------
 
-PERIOD_NS = 800_000_000
+CHECK_PERIOD_NS = 800_000_000
 """Period in ns at which each CPU's registers are checked."""
 
 
@@ -225,16 +225,16 @@ class RegisterCheck:
 
     def due_s(self) -> float:
         """Returns the time of the next check in s of CLOCK_MONOTONIC."""
-        return time.monotonic() + (self._checked_ns + PERIOD_NS - raw_ns()) / 1e9
+        return time.monotonic() + (self._checked_ns + CHECK_PERIOD_NS - raw_ns()) / 1e9
 
     def check_cpus(self) -> list[Note]:
         """Checks the due CPUs; returns notes on counters that were taken or given back."""
         count = len(self._queue)
         passed_ns = raw_ns() - self._checked_ns
-        number = min(count, passed_ns * count // PERIOD_NS)
+        number = min(count, passed_ns * count // CHECK_PERIOD_NS)
         if not number:
             return []
-        self._checked_ns += passed_ns if number == count else number * PERIOD_NS // count
+        self._checked_ns += passed_ns if number == count else number * CHECK_PERIOD_NS // count
         due_cpus, self._queue = self._queue[:number], self._queue[number:] + self._queue[:number]
         taken_cpus: dict[frozenset[str], tuple[list[int], int]] = {}
         returned: dict[frozenset[str], list[int]] = {}

@@ -286,9 +286,9 @@ least once a second:
 from __future__ import annotations
 
 from perfprobe.wire.check import (
-    LATEST_NS,
     MAX_COLUMNS,
     MAX_MESSAGE,
+    MAX_TIME_NS,
     ForeignDataError,
     VersionError,
     WireError,
@@ -337,7 +337,7 @@ from perfprobe.wire.messages import (
 )
 
 __all__ = [
-    "HEAD", "LATEST_NS", "MAX_COLUMNS", "MAX_MESSAGE", "ROW_ELSEWHERE",
+    "HEAD", "MAX_COLUMNS", "MAX_MESSAGE", "MAX_TIME_NS", "ROW_ELSEWHERE",
     "ROW_OFFLINE", "ROW_REBASED", "ROW_SAMPLED", "ROW_UNPINNED", "ROW_WIDE", "VERSION", "Block",
     "Bye", "Bytes", "Counter", "Cpu", "Decoder", "ForeignDataError", "Frame", "Hello",
     "Identity", "Message", "Missing", "Multiplier", "Note", "Packed", "Rate", "Rows", "Scope",

@@ -17,7 +17,7 @@ from perfprobe.wire.messages import HEAD, Bytes, Cpu, Frame, Hello, Note, Packed
 MAX_MESSAGE = 16 << 20  # maximum size in bytes of a message: a frame of 8192 CPUs, 200 columns
 MAX_COLUMNS = 512  # maximum number of columns in one block
 
-LATEST_NS = 1 << 62
+MAX_TIME_NS = 1 << 62
 """Upper bound of any time in ns, so that sums and differences of a few times fit into 64 bits."""
 
 MAX_DEPTH = 32
@@ -64,9 +64,9 @@ def check_hello(hello: Hello) -> None:
             raise WireError(f"hello: a clock of {rate.hz} Hz")
     if not all(0 < tick.factor < 1e6 for tick in hello.multipliers):
         raise WireError("hello: an impossible multiplier")
-    if not 0 < hello.sample_ns < LATEST_NS:
+    if not 0 < hello.sample_ns < MAX_TIME_NS:
         raise WireError(f"hello: a sampling interval of {hello.sample_ns} ns")
-    if not (0 <= hello.raw_ns < LATEST_NS and 0 <= hello.wall_ns < LATEST_NS):
+    if not (0 <= hello.raw_ns < MAX_TIME_NS and 0 <= hello.wall_ns < MAX_TIME_NS):
         raise WireError(f"hello: a time of {hello.raw_ns} or {hello.wall_ns} ns")
     names = [block.name for block in hello.blocks]
     if len(set(names)) != len(names):
@@ -119,7 +119,7 @@ def apply_hotplug(topology: dict[int, Cpu], note: Note) -> None:
 
 
 def check_time(message: Frame | Note) -> None:
-    if not 0 <= message.time_ns < LATEST_NS:
+    if not 0 <= message.time_ns < MAX_TIME_NS:
         raise WireError(f"a time of {message.time_ns} ns")
 
 

@@ -38,7 +38,7 @@ PERIOD_S = 0.1
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The directory of a machine whose registers are checked every PERIOD_S."""
-    monkeypatch.setattr(msr_source, "PERIOD_NS", round(PERIOD_S * 1e9))
+    monkeypatch.setattr(msr_source, "CHECK_PERIOD_NS", round(PERIOD_S * 1e9))
     with swept_directory(tmp_path / "root"):
         yield tmp_path / "root"
 

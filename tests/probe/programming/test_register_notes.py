@@ -11,7 +11,7 @@ import pytest
 from perfprobe import wire
 from perfprobe.programming import source as msr_source
 from perfprobe.programming.programmer import Programmer
-from perfprobe.programming.source import PERIOD_NS, RegisterCheck
+from perfprobe.programming.source import CHECK_PERIOD_NS, RegisterCheck
 from perfprobe.sources.sim.source import SimSource
 
 
@@ -62,41 +62,41 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 def test_only_changes_are_reported(bench: Bench) -> None:
     bench.taken[1] = ["cycles"]
-    assert bench.notes(PERIOD_NS) == [taken_note([1], ["cycles"], 0)]
-    assert bench.notes(2 * PERIOD_NS) == []
+    assert bench.notes(CHECK_PERIOD_NS) == [taken_note([1], ["cycles"], 0)]
+    assert bench.notes(2 * CHECK_PERIOD_NS) == []
     bench.taken[1] = ["cycles", "ref"]
-    assert bench.notes(3 * PERIOD_NS) == [taken_note([1], ["ref"], 0)]
+    assert bench.notes(3 * CHECK_PERIOD_NS) == [taken_note([1], ["ref"], 0)]
     bench.taken[1] = ["ref"]
-    assert bench.notes(4 * PERIOD_NS) == [given_back_note([1], ["cycles"])]
-    assert bench.invalid(5 * PERIOD_NS) == {(1, "ref")}
+    assert bench.notes(4 * CHECK_PERIOD_NS) == [given_back_note([1], ["cycles"])]
+    assert bench.invalid(5 * CHECK_PERIOD_NS) == {(1, "ref")}
 
 
 def test_a_takeover_dates_from_the_oldest_good_check(bench: Bench) -> None:
-    bench.notes(PERIOD_NS // 2)  # only CPU 0 is due
+    bench.notes(CHECK_PERIOD_NS // 2)  # only CPU 0 is due
     bench.taken = {0: ["ref"], 1: ["ref"]}
-    assert bench.notes(2 * PERIOD_NS) == [taken_note([0, 1], ["ref"], 0)]
+    assert bench.notes(2 * CHECK_PERIOD_NS) == [taken_note([0, 1], ["ref"], 0)]
 
 
 def test_a_takeover_of_an_unreadable_cpu_dates_from_its_last_check(bench: Bench) -> None:
     bench.taken[1] = None
-    bench.notes(PERIOD_NS)
+    bench.notes(CHECK_PERIOD_NS)
     bench.taken = {0: ["ref"], 1: ["ref"]}
-    assert bench.notes(2 * PERIOD_NS) == [taken_note([0, 1], ["ref"], 0)]
+    assert bench.notes(2 * CHECK_PERIOD_NS) == [taken_note([0, 1], ["ref"], 0)]
 
 
 def test_values_before_the_return_of_a_counter_stay_invalid(bench: Bench) -> None:
     """A frame that was read before that check may be invalidated after it."""
     bench.taken[1] = ["cycles", "ref"]
-    bench.notes(PERIOD_NS)
+    bench.notes(CHECK_PERIOD_NS)
     bench.taken[1] = []
-    assert bench.notes(2 * PERIOD_NS) == [given_back_note([1], ["cycles", "ref"])]
-    for at_ns in (2 * PERIOD_NS - 2, 2 * PERIOD_NS - 1):
+    assert bench.notes(2 * CHECK_PERIOD_NS) == [given_back_note([1], ["cycles", "ref"])]
+    for at_ns in (2 * CHECK_PERIOD_NS - 2, 2 * CHECK_PERIOD_NS - 1):
         assert bench.invalid(at_ns) == {(1, "cycles"), (1, "ref")}
-    assert bench.invalid(2 * PERIOD_NS) == set()
+    assert bench.invalid(2 * CHECK_PERIOD_NS) == set()
 
 
 def test_all_cpus_are_checked_once_in_a_period(bench: Bench) -> None:
     """Each CPU is checked once, however often the check is called."""
     bench.taken = {0: ["ref"], 1: ["ref"]}
-    results = [bench.notes(i * PERIOD_NS // 4) for i in range(1, 5)]
+    results = [bench.notes(i * CHECK_PERIOD_NS // 4) for i in range(1, 5)]
     assert results == [[], [taken_note([0], ["ref"], 0)], [], [taken_note([1], ["ref"], 0)]]

@@ -43,9 +43,9 @@ MIN_DIFFERENCE = 0.01
 exceed the noise of these runs, may not recur in other runs."""
 RESOLUTION = 0.0005
 """Smallest difference that counters resolve, as a share or relative to A."""
-MAX_SAME_CHANGE = 0.02
-"""A and B are the same in a number if the whole confidence interval of their difference is at most
-this far from 0, as a share or relative to A."""
+EQUIVALENCE_MARGIN = 0.02
+"""Maximum distance from 0 of the ends of the confidence interval of a difference that counts as
+none, as a share or relative to A."""
 MIN_OTHER_CPUS = 0.1
 """Minimum mean number of CPUs used by other tasks for the advice to use a quieter machine."""
 NOISE, ONE_RUN, UNSTEADY, SMALL = "within the noise", "1 run", "unsteady", "same"
@@ -84,9 +84,9 @@ class Row:
     @property
     def is_same(self) -> bool:
         """Whether the difference is below MIN_DIFFERENCE or, with noise, certainly below
-        MAX_SAME_CHANGE."""
+        EQUIVALENCE_MARGIN."""
         largest = max(map(abs, self.interval or (0.0,)))
-        is_noise = self.verdict == NOISE and largest <= MAX_SAME_CHANGE
+        is_noise = self.verdict == NOISE and largest <= EQUIVALENCE_MARGIN
         return is_noise or self.verdict == SMALL
 
     @property

@@ -12,7 +12,7 @@ from perftop.draw.columns import Column, Run, join_columns
 from perftop.model.kinds import cause_of
 from perftop.model.numbers import SMALL_SHARE_ENDS
 from perftop.output.compare.comparison import (
-    MAX_SAME_CHANGE,
+    EQUIVALENCE_MARGIN,
     NOISE,
     Comparison,
     Row,
@@ -88,7 +88,7 @@ def lines(
         text_lines += [draw_line(_row(phase, row, scale, unicode=unicode)) for row in phase.rows]
     basis = "within these two runs" if compared[0].within_runs else "if the runs are independent"
     if any(row.interval is not None for row in rows):
-        text_lines += ["", *styled_lines([NOTE.format(basis, 100 * MAX_SAME_CHANGE)], "dim")]
+        text_lines += ["", *styled_lines([NOTE.format(basis, 100 * EQUIVALENCE_MARGIN)], "dim")]
     causes = [
         f"{row.number.plain_name}: {cause_of(row.cause[1]).short_text or row.cause[1]}"
         for row in rows if row.cause is not None and row.verdict != NOISE

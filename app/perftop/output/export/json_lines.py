@@ -71,7 +71,7 @@ class RecordedCommand:
         ranges = []
         for key in ("first_ns", "last_ns"):
             match data.get(key):
-                case [int(first), int(last)] if 0 <= first <= last < wire.LATEST_NS:
+                case [int(first), int(last)] if 0 <= first <= last < wire.MAX_TIME_NS:
                     ranges.append((first, last))
         bounds = WindowBounds(*ranges) if len(ranges) == 2 else None
         line |= run_time_fields(self._session, start.time_ns, end.time_ns, bounds)
