@@ -202,8 +202,8 @@ class PairState:
             self.compare()
 
     def align_next(self) -> None:
-        """Aligns the recordings at the next moment that both have. The cursor stays at its time of
-        A; a range, which would no longer be the same, is cleared."""
+        """Aligns the recordings at the next moment found in both. The cursor stays at its time in
+        A; a range is cleared, because it would no longer be the same."""
         labels = [str(mark.evidence["label"]) for mark in self.tracks[0].session.marks]
         moments = [
             Alignment(),

@@ -96,7 +96,7 @@ class PairScreen(PageScreen):
         self.pair.align_next()
         self.page.update()
 
-    def action_window(self, steps: int) -> None:
+    def action_resize_window(self, steps: int) -> None:
         pair = self.pair
         pair.zoom = min(MAX_ZOOM, max(1.0, pair.zoom * ZOOM_FACTOR**-steps))
         self.page.update()

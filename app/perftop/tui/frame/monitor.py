@@ -404,7 +404,7 @@ class Monitor(PromptScreen):
         self.settings.cpu = next((core[0] for core in cores if cpu in core), self.settings.cpu)
         self.refresh_view()
 
-    def action_window(self, steps: int) -> None:
+    def action_resize_window(self, steps: int) -> None:
         index = WINDOWS_S.index(self.settings.window_s) + steps
         self.settings.window_s = WINDOWS_S[max(0, min(len(WINDOWS_S) - 1, index))]
         self.refresh_view()

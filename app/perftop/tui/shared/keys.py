@@ -109,9 +109,9 @@ KEYS: tuple[Key, ...] = (
         "Go to the next episode"),
     Key("previous_episode", "monitor", "N", "go_to_episode(-1)", "previous episode",
         "Go to the previous episode"),
-    Key("narrower", "monitor", "left_square_bracket", "window(-1)", "shorter window",
+    Key("narrower", "monitor", "left_square_bracket", "resize_window(-1)", "shorter window",
         "Show less time on time axes"),
-    Key("wider", "monitor", "right_square_bracket", "window(1)", "longer window",
+    Key("wider", "monitor", "right_square_bracket", "resize_window(1)", "longer window",
         "Show more time on time axes"),
 
     Key("report", "monitor", "w", "why", "why", "The whole report behind the verdict"),
@@ -183,7 +183,7 @@ KEYS: tuple[Key, ...] = (
     Key("sort_before", "fleet", "S", "sort(-1)", "sort", "Sort by the previous column"),
 
     Key("align", "pair", "a", "align", "align",
-        "Align at the next moment that both recordings have: start, command, marks"),
+        "Align at the next moment found in both recordings: start, command, marks"),
 )  # fmt: skip
 """All keys. If an action has several keys, the screen shows the first."""
 KEYS_BY_ID = {key.id: key for key in KEYS}
