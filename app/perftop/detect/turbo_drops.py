@@ -86,7 +86,7 @@ MAX_LOWERED_RATIO = 0.97
 class _DropSample:
     """A sample in which a core may drop. Arrays are by core."""
 
-    clocks: Floats  # (3, cores): run_s, cycles, run_s * allowed clock; 0 where unknown
+    clock_terms: Floats  # (3, cores): run_s, cycles, run_s * allowed clock; 0 where unknown
     key: Ints  # twice the group, plus 1 where a cap limits the clock
     cap_hz: Floats
     cap: Ints  # index in kinds.CLOCK_CAPS
@@ -98,13 +98,13 @@ class _DropSample:
 
     def is_below(self, share: float | Floats) -> Bools:
         """Returns a mask of the cores whose clock is lower than allowed by at least this share."""
-        run_s, cycles, allowed = self.clocks
+        run_s, cycles, allowed = self.clock_terms
         return np.asarray((run_s > 0) & (allowed - cycles >= share * allowed))
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Drop(ShareEpisode):
-    """A running drop. `sums` are those of `_DropSample.clocks`, `group` one of
+    """A running drop. `sums` are those of `_DropSample.clock_terms`, `group` one of
     `_DropSample.key`."""
 
     is_whole: bool  # whether cores of the group that wake up later join the drop
@@ -341,8 +341,8 @@ class TurboDrops(Detector):
             if drop.is_whole:
                 self._join(drop, low & (sample.key == drop.group) & ~self._has_drop())
             members = drop.members & (sample.key == drop.group)
-            known_s = sample.clocks[0, drop.members].sum()
-            run_s, cycles, allowed = clocks = sample.clocks[:, members].sum(axis=1)
+            known_s = sample.clock_terms[0, drop.members].sum()
+            run_s, cycles, allowed = clocks = sample.clock_terms[:, members].sum(axis=1)
             changed = run_s < known_s / 2  # newly capped or no longer capped: a new episode
             if known_s and (changed or allowed - cycles < DROP_END * allowed):
                 drop.pause(sample.since_ns)
@@ -405,8 +405,8 @@ class TurboDrops(Detector):
 
     def _begin(self, key: int, sample: _DropSample, is_deep: Bools) -> None:
         group, low = sample.key == key, sample.is_below(DROP_END)
-        run_s, cycles, allowed = sample.clocks[:, group].sum(axis=1)
-        dropping_s = sample.clocks[0, group & low].sum()
+        run_s, cycles, allowed = sample.clock_terms[:, group].sum(axis=1)
+        dropping_s = sample.clock_terms[0, group & low].sum()
         is_low = allowed - cycles >= DROP_START * allowed
         is_whole = bool(is_low and dropping_s >= MIN_WHOLE_SHARE * run_s)
         started = self._drops.new_episode_of(key)
@@ -420,7 +420,7 @@ class TurboDrops(Detector):
             tally_sums=np.zeros(self._tally.width),
         )  # fmt: skip
         self._join(drop, group & (low if is_whole else is_deep) & ~self._has_drop())
-        self._add(drop, drop.members, sample.clocks[:, drop.members].sum(axis=1), sample)
+        self._add(drop, drop.members, sample.clock_terms[:, drop.members].sum(axis=1), sample)
         self._drops.begin(drop)
 
 

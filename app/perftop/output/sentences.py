@@ -2,7 +2,7 @@
 `why`, `stat`, `summary`, `diff` and the exporter use it.
 
 A sentence names the victim, the size of the loss and the cause. Its phrases are declared with the
-kinds of episodes in `model/kinds.py`; this module fills in their fields. The first phrase is used
+kinds of episodes in `model/kinds.py`; this module fills in their fields. It uses the first phrase
 that fits the length and whose fields are all known; if there is none, a few words replace the
 sentence."""
 
@@ -101,11 +101,11 @@ def _whole_units(
     numbers = [package for package in packages if package is not None]
     if len(numbers) < len(packages) or len(chosen_cpus) != count:
         return None
-    of_cores = sum((row.package, row.core) in cores for row in online) == count > len(cores)
-    of_packages = sum(row.package in packages for row in online) == count > len(packages)
-    if len(cores) > 1 and of_packages:
+    are_cores = sum((row.package, row.core) in cores for row in online) == count > len(cores)
+    are_packages = sum(row.package in packages for row in online) == count > len(packages)
+    if len(cores) > 1 and are_packages:
         return "package", ranges(numbers)
-    if of_cores and len(numbers) == 1 and (numbers[0], None) not in cores:
+    if are_cores and len(numbers) == 1 and (numbers[0], None) not in cores:
         has_packages = any(row.package != numbers[0] for row in online)
         names = ranges(core for _, core in cores if core is not None)
         return "core", f"{numbers[0]}:{names}" if has_packages else names
@@ -207,8 +207,8 @@ def victims(session: Session, episodes: Sequence[Episode], tasks: Tasks) -> list
     """Returns the names of the tasks that lose in these episodes, the largest share of a CPU first:
     the watched job, or the tasks on the episodes' CPUs according to `tasks`."""
     watched_job = session.neighbours.watched_job
-    of_job = any(e.kind in {"neighbour", "stopped"} for e in episodes)
-    if watched_job.name is not None and of_job:
+    may_hit_job = any(e.kind in {"neighbour", "stopped"} for e in episodes)
+    if watched_job.name is not None and may_hit_job:
         names = Counter(thread.comm for thread in watched_job.threads.values())
         by_pid = watched_job.name.isdecimal() and names
         return [names.most_common(1)[0][0] if by_pid else watched_job.name]
@@ -253,7 +253,7 @@ def sentence(
     topology: Sequence[Cpu], episodes: Sequence[Episode], names: Sequence[str] = (), *,
     past_tense: bool = False, when: str = "", max_length: int = MAX_SENTENCE,
 ) -> list[SentencePart]:  # fmt: skip
-    """Returns a sentence on episodes of one kind and cause, based on the deepest one. `names`: the
+    """Returns a sentence about episodes of one kind and cause, based on the deepest. `names`: the
     tasks that lost, most important first. `when`: a phrase for the time, optional if too long."""
     deepest = max(episodes, key=lambda e: e.depth or 0.0)
     fields = _phrase_fields(topology, deepest, episodes, past_tense=past_tense)
@@ -393,8 +393,9 @@ def duration_phrase(session: Session, episodes: Sequence[Episode], now_ns: int) 
     start, length = time_of_day(session.unix(start_ns)), f"for {long_duration(end_ns - start_ns)}"
     if end_ns > now_ns:
         return f"from {start} {length}"
-    runs = any(e.end_ns is None for e in episodes)
-    return f"since {start}" if runs and end_ns - start_ns >= MAX_AGE_WITH_DURATION_NS else length
+    is_running = any(e.end_ns is None for e in episodes)
+    is_long = end_ns - start_ns >= MAX_AGE_WITH_DURATION_NS
+    return f"since {start}" if is_running and is_long else length
 
 
 # --- groups of episodes

@@ -347,8 +347,8 @@ class WaitEpisodes:
         return None if wait is None else wait.episode.start_ns
 
     def has_ended(self, report: Report) -> bool:
-        """Returns whether the first finding is on tasks that no longer wait, although others do.
-        `report`: that of the last `update`."""
+        """Returns whether the first finding concerns tasks that no longer wait, while others do.
+        `report`: the report of the last `update`."""
         first = report.named_findings[:1]
         return any(f in first and self._wait_of(f) is None for f in waits_of(report))
 

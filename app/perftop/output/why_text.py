@@ -326,7 +326,7 @@ def _finding_lines(finding: Finding, elapsed_s: float, note: str) -> list[list[R
     rows += [[(line, "dim")] for line in evidence]
     for i, line in enumerate(wrap_text(note, WIDTH - len(label)) if note else ()):
         rows.append([(f"{'':{INDENT}}{'' if i else 'lost:':<{TRY_WIDTH}}{line}", "dim")])
-    # A command stays on one line, to be copied.
+    # A command stays on one line, so that it can be copied.
     is_command = finding.hint.startswith("taskset ")
     hint = [finding.hint] if is_command else wrap_indented(finding.hint, WIDTH - len(label), 0)
     return rows + _try_lines(hint, INDENT)

@@ -33,7 +33,7 @@ FRAME_START = b"\x88\xa4type\xa5frame"
 BLOCK_START = re.compile(
     FRAME_START + rb"|\x85\xa4type\xa6packed\xa7time_ns.{1,9}\xa5first\xc3", re.DOTALL
 )
-"""First bytes, after its length, of a message that can be read without those before it."""
+"""First bytes, after the length, of a message that can be read without earlier messages."""
 TAIL_BYTES = 32
 """Bytes at the end of an index that contain its offset and its checksum."""
 UNFINISHED_SUFFIX = ".part"

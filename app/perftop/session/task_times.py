@@ -417,7 +417,7 @@ class RunTimes:
     def throttled_tasks(self, times: Mapping[Any, TaskTimes]) -> list[ThrottledTasks]:
         """Returns the tasks that a quota kept from running, the most affected first. `times`:
         `threads` or `tasks`. The kernel counts the time once for each CPU, so it is multiplied by
-        the number of tasks that share a CPU. A quota takes no more time than its tasks waited."""
+        the number of tasks that share a CPU, up to the time for which the tasks waited."""
         tasks_by_group: dict[str, tuple[Quota, list[Any]]] = {}
         quotas = self.quotas
         for key, task in times.items() if self.was_throttled else ():

@@ -49,7 +49,7 @@ CORE_ARRAYS = {
     "turbo_ceiling_high_hz": "ceilings.high_hz", "active_threads": "split.active_threads",
     "core_power_w": "core_power_w",
 }  # fmt: skip
-"""By key of a core's number, the attribute of an interval that has its values by core."""
+"""The attribute of an interval that holds a core number's values, by the number's key."""
 
 
 def is_possible_column(key: str) -> bool:

@@ -61,8 +61,8 @@ def find_uarch(
 def uarch_of(
     identity: Identity, leaves: Leaves, core_type: str | None = None, method: str | None = None
 ) -> Uarch:
-    """Returns the microarchitecture of a CPU. An SMT method that the user asked for (`method`) is
-    its only one, if the CPU has that method."""
+    """Returns the microarchitecture of a CPU. `method`: the SMT method that the user asked for,
+    which then replaces all others if the CPU has it."""
     numbers = identity.family, identity.model, identity.stepping
     uarch = find_uarch(identity.vendor, *numbers, leaves, core_type)
     return replace(uarch, smt_methods=(method,)) if method in uarch.smt_methods else uarch

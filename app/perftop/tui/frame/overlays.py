@@ -220,8 +220,8 @@ def commands(session: Session | None, themes: Iterable[str]) -> Iterator[Command
     yield from ((f"Sort by {order}", "", f"sort({order!r})") for order in ORDERS)
     if session is not None:
         for field in metric_fields(session):
-            yield f"Sort by {field.plain_name}", "The highest first", f"sort({field.key!r})"
-            yield f"Show {field.plain_name}", "Heat map and time", f"metric({field.key!r})"
+            yield f"Sort by {field.plain_name}", "Highest first", f"sort({field.key!r})"
+            yield f"Show {field.plain_name}", "Heat map, time view", f"metric({field.key!r})"
         yield from ((f"Filter {text}", means, f"filter({text!r})") for text, means in HELP)
 
 
@@ -241,18 +241,19 @@ class CommandProvider(Provider):
     session: Session | None = None
 
     def _all_commands(self, query: str) -> Iterator[tuple[str, str, Callable[[], object]]]:
-        do, bindings = self.app.run_action, reversed(self.screen.active_bindings.values())
-        active = {a.binding.id: a for a in bindings if a.enabled}  # the first key of each action
+        run_action, bindings = self.app.run_action, self.screen.active_bindings.values()
+        # the first key of each action
+        active = {a.binding.id: a for a in reversed(bindings) if a.enabled}
         for key in sorted(KEYS, key=lambda key: key.id == "quit"):  # Enter runs the first entry
             if (active_binding := active.get(key.id)) and key.id not in {"interrupt", "palette"}:
                 help_text = escape(f"{key.tooltip}  {key_caption(active_binding.binding.key)}")
-                run = partial(do, key.action, active_binding.node)
+                run = partial(run_action, key.action, active_binding.node)
                 yield key.label.capitalize(), help_text, run
         if self.screen is self.app.screen_stack[0]:  # no other screen covers the views
             cpu_entries = [] if self.session is None else cpu_commands(self.session, query)
             themes = theme.theme_names(no_color=self.app.no_color)
             for name, help_text, action in (*commands(self.session, themes), *cpu_entries):
-                yield name, escape(help_text), partial(do, action, self.screen)
+                yield name, escape(help_text), partial(run_action, action, self.screen)
 
     async def discover(self) -> Hits:
         for name, help_text, run in self._all_commands(""):
@@ -299,8 +300,8 @@ class Palette(TerminalSized, CommandPalette):
 
 
 def command_palette(session: Session | None) -> Palette:
-    of_session = type("OfSession", (CommandProvider,), {"session": session})
-    return Palette([of_session], placeholder="Search for a command, a CPU or a core")
+    provider = type("SessionCommands", (CommandProvider,), {"session": session})
+    return Palette([provider], placeholder="Search for a command, a CPU or a core")
 
 
 # --- Screens of text: the help (keys by purpose, shapes in charts, the meaning of every number),
@@ -318,7 +319,7 @@ Line = list[Run]
 
 class HelpEntry(NamedTuple):
     term: list[Run]
-    words: str
+    explanation: str
     style: str = "text"
 
 
@@ -396,10 +397,10 @@ def _section_lines(sections: Sequence[HelpSection], size: int) -> list[Line]:
     for title, entries in sections:
         rule = "─" * max(0, size - len(title) - 2)
         lines.append([(f" {title} ", "bright"), (rule, "rule")])
-        for term, words, style in entries:  # a term, and to the right its wrapped explanation
+        for term, explanation, style in entries:  # the explanation is to the right of the term
             column = max(min(MIN_TERM_WIDTH, size // 3), width(term) + 2) + 2
             room = max(MIN_EXPLANATION_WIDTH, size - column)
-            first, *more_lines = textwrap.wrap(words, room) or [""]
+            first, *more_lines = textwrap.wrap(explanation, room) or [""]
             gap = " " * (column - 2 - width(term))
             lines.append([("  ", "text"), *term, (gap, "text"), (first, style)])
             lines += [[(" " * column, "text"), (line, style)] for line in more_lines]

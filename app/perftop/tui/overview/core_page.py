@@ -237,7 +237,7 @@ class CorePage(ChartedView):
         ]
 
     def _fact_lines(self, size: int) -> list[list[Run]]:
-        """Returns what else is known about the core's CPUs, in the verdict's span."""
+        """Returns other facts about the core's CPUs, in the span of the verdict."""
         assert self.shown_charts is not None
         is_range = self.settings.range_ns is not None
         verdict = verdict_at(self.session, self.interval, is_range=is_range)

@@ -38,7 +38,7 @@ PanelLine = tuple[list[Run], ClickTarget]
 
 
 def chart_glyphs(app: App[Any]) -> Glyphs:
-    """Returns the way to draw charts on this app's terminal, in its current theme."""
+    """Returns the glyphs for charts on this app's terminal, in its current theme."""
     if is_ascii(app) or app.no_color:
         return "ascii" if is_ascii(app) else "shapes"
     return "sixteen" if theme.PALETTES[app.current_theme.name].ansi else "colour"
@@ -128,7 +128,7 @@ class LineWidget(Widget, metaclass=AbstractWidgetMeta):
             repaint(self, changed_strips, visible_width)
 
     def _lines_with_strips(self, count: int) -> list[tuple[Line, Strip]]:
-        """Returns the first lines with their strips; unchanged lines keep those painted last."""
+        """Returns the first lines and their strips; strips of unchanged lines are reused."""
         lines = [*self.visible_lines()][:count]
         lines += [BLANK] * (count - len(lines))
         painted, width, strips = self._painted, self.size.width, list[tuple[Line, Strip]]()

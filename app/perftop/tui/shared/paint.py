@@ -241,7 +241,7 @@ class TerminalSized:
 class DirectScreen(TerminalSized, Screen[None]):
     collected_lines: list[tuple[Widget, Mapping[int, Strip], int]] | None = None
     """Lines to be painted together; None: each widget paints its own lines."""
-    _visible: _VisibleRegions | None = None
+    _visible_regions: _VisibleRegions | None = None
     """The visible widgets from which `_uncovered` was computed."""
     _uncovered: dict[Widget, Region]
     _lines_on_terminal: ShownLines = MappingProxyType({})
@@ -274,8 +274,8 @@ class DirectScreen(TerminalSized, Screen[None]):
         if waits or app.screen is not self or app._batch_count or app.is_inline:  # noqa: SLF001
             return False
         visible = self._compositor.visible_widgets
-        if visible is not self._visible:
-            self._visible, self._uncovered = visible, _uncovered_regions(visible, self)
+        if visible is not self._visible_regions:
+            self._visible_regions, self._uncovered = visible, _uncovered_regions(visible, self)
         lines: dict[ScreenCell, tuple[Strip, int]] = {}
         for widget, new_lines, visible_cells in collected:
             region = self._uncovered.get(widget)

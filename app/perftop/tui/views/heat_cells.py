@@ -353,8 +353,8 @@ class HeatValues:
     def text(self, value: float) -> str:
         return value_text(value, self.unit, self.unit.digits)
 
-    def cpu_cells(self, cell: CellSize, letters: Sequence[str]) -> list[tuple[Run, ...]]:
-        """Returns the cell of each CPU. `letters`: styles of numbers, by step of the heat ramp."""
+    def cpu_cells(self, cell: CellSize, styles: Sequence[str]) -> list[tuple[Run, ...]]:
+        """Returns the cell of each CPU. `styles`: of the numbers, by step of the heat ramp."""
         size, has_halves = cell.width, cell.has_halves and not self.field.of_core
         coloured_cells = [level_cell(level, size, self.ascii) for level in self.levels]
         if size != NUMBER_WIDTH or has_halves:
@@ -362,7 +362,7 @@ class HeatValues:
         digits = int(self.field.is_small) if self.field.unit == "ratio" else self.unit.digits
         return [
             ((f"{value_text(value, self.unit, digits)[:NUMBER_WIDTH].rstrip('.'):>3} "
-              [:NUMBER_WIDTH], letters[level]),) if level >= 0 else coloured
+              [:NUMBER_WIDTH], styles[level]),) if level >= 0 else coloured
             for value, level, coloured in zip(self.values, self.levels, coloured_cells, strict=True)
         ]  # fmt: skip
 
