@@ -128,13 +128,13 @@ class TaskLanes:
     def _read_records(self, start_ns: int, end_ns: int) -> bool:
         """Reads the records between these monotonic times in ns, and those shortly before, to which
         the first columns may belong. Returns whether the records have changed."""
-        first_ns, last_ns = self._read_ns
+        (first_ns, last_ns), old_count = self._read_ns, len(self._records)
         if not first_ns <= start_ns <= end_ns or end_ns < last_ns:
             self._records, last_ns = [], start_ns - 1
         snapshots = self._session.past.task_records(last_ns, end_ns) if end_ns > last_ns else []
-        self._read_ns, old_records = (start_ns, end_ns), self._records
-        self._records = [r for r in old_records if r[0] > start_ns - MAX_TASKS_AGE_NS]
-        has_changed = bool(snapshots) or len(self._records) < len(old_records)
+        self._read_ns = start_ns, end_ns
+        self._records = [r for r in self._records if r[0] > start_ns - MAX_TASKS_AGE_NS]
+        has_changed = bool(snapshots) or len(self._records) < old_count
         self._records += [(ns, snapshot.columns(self._cpus)) for ns, snapshot in snapshots]
         return has_changed
 

@@ -185,6 +185,14 @@ def test_the_time_of_ended_tasks_is_included_and_all_times_add_up(hog_s: int) ->
     assert lanes.window_s(0) == lanes.window_s(1) == 40.0
 
 
+def test_a_span_just_before_the_first_record_has_no_known_tasks() -> None:
+    """Even if a later span was shown before."""
+    lanes = hog_lanes(25)
+    axis = Axis(-S // 2, S // 2, 1, -S // 2)
+    lanes.update(axis, np.array([[0.0], [1.0]]), (axis.start_ns, axis.end_ns))
+    assert [task.comm for task in lanes.task_times()] == ["not seen"]
+
+
 def test_busy_time_without_a_known_task_is_unattributed() -> None:
     lanes = hog_lanes(0)
     text = [strips.text(line) for line in lanes.sum_lines(1, 9, "shapes")]
