@@ -1,6 +1,6 @@
 """The build_py of perftop: also writes man pages and completion scripts, which the wheel installs
-below share/, and the commit, and lists what the source archive holds. `[tool.setuptools.cmdclass]`
-names it."""
+below share/, and the commit, and lists the contents of the source archive.
+`[tool.setuptools.cmdclass]` names it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def commit() -> str:
     git = ["git", "-c", "safe.directory=*", "-C", str(ROOT), "rev-parse", "--short=8", "HEAD"]
     try:
         return subprocess.run(git, capture_output=True, check=False, text=True).stdout
-    except OSError:  # no git here
+    except OSError:  # git is not installed
         return ""
 
 
@@ -60,7 +60,7 @@ class build_py(setuptools_build_py.build_py):  # noqa: N801 - setuptools' name f
 
     def run(self) -> None:
         build_ext: Any = self.get_finalized_command("build_ext")
-        build_ext.require_compiler()  # before hundreds of files are copied, each with a line
+        build_ext.require_compiler()  # before hundreds of files are copied and listed
         super().run()
         if self.editable_mode:
             return

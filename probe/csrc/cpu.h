@@ -74,7 +74,7 @@ struct timespec pp_timespec(uint64_t ns);
 /* Sleeps until `ns` of CLOCK_MONOTONIC; signals do not end it. */
 void pp_sleep_until(uint64_t ns);
 
-/* Makes a mask with only this CPU. -EINVAL: no kernel has a CPU with this number. */
+/* Creates a mask with only this CPU. -EINVAL: no kernel has a CPU with this number. */
 int pp_cpu_only(int cpu, struct pp_cpu_mask *mask);
 
 #endif

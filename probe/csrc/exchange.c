@@ -9,7 +9,7 @@
 
 enum {
     LINE = 64,   /* bytes of a cache line; one line is exchanged between the two CPUs */
-    SPINS = 1000 /* turns of a spin between two reads of the clock */
+    SPINS = 1000 /* iterations of a spin between two reads of the clock */
 };
 
 /* Memory that the caller and the answerer, a thread on the other CPU, share. */

@@ -1,4 +1,4 @@
-/* Opens perf events; makes and frees groups. Source: perf.c (most functions: perfprobe.h). */
+/* Opens perf events; creates and frees groups. Source: perf.c (most functions: perfprobe.h). */
 #ifndef PP_PERF_H
 #define PP_PERF_H
 

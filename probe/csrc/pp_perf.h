@@ -31,7 +31,7 @@ int pp_perf_enable(int32_t leader);
 typedef struct pp_perf_group pp_perf_group;
 
 /* 
- * Makes a group of these descriptors, the leader first; pp_perf_group_free closes them. With
+ * Creates a group from these descriptors, the leader first; pp_perf_group_free closes them. With
  * `timed`, the first two columns are the times (ns) for which the group was enabled and counting.
  * Without `mapped`, the group is never read by RDPMC. The caller keeps the group until the lane
  * that reads it is detached. */

@@ -43,7 +43,7 @@ typedef struct pp_exchange {
     uint64_t back; /* by the caller's CPU */
 } pp_exchange;
 
-/* Makes up to n exchanges between the caller, which is pinned, and a thread pinned to `cpu`; stops
+/* Does up to n exchanges between the caller, which is pinned, and a thread pinned to `cpu`; stops
  * after `limit_ns`. Returns the number of exchanges, or -errno: -EINVAL for a CPU on which this
  * process may not run, -EXDEV if a thread did not stay on its CPU. */
 int pp_exchange_stamps(int cpu, uint32_t n, uint64_t limit_ns, pp_exchange *out);

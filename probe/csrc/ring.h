@@ -24,7 +24,7 @@ struct pp_ring {
     uint64_t words;                                /* number of words in an entry */
 };
 
-/* Makes a ring of at least `at_least` entries of `words` words each. 0 or -ENOMEM. */
+/* Creates a ring of at least `at_least` entries of `words` words each. 0 or -ENOMEM. */
 int pp_ring_init(struct pp_ring *r, uint64_t at_least, uint64_t words);
 void pp_ring_free(struct pp_ring *r);
 

@@ -8,7 +8,7 @@
 #include "cpu.h"
 #include "group.h"
 
-enum { UNROLLED = 8 }; /* number of stamps in a turn of the loop */
+enum { UNROLLED = 8 }; /* number of stamps in an iteration of the loop */
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 

@@ -21,7 +21,7 @@ EXIT_FAILED, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_INTERRUPTED = 1, 2, 3, 130
 def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     if sys.stdin is None:
-        os.open(os.devnull, os.O_RDONLY)  # else the next file to be opened would become stdin
+        os.open(os.devnull, os.O_RDONLY)  # otherwise the next opened file would become stdin
     if arguments[:1] == ["stream"]:
         from perfprobe.native import tsc_rate
 

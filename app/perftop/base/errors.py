@@ -28,7 +28,7 @@ class Failed(Exception):  # noqa: N818 - what happened, not what class of mistak
 
 def failure_to(action: str, error: OSError) -> Failed:
     """Returns the failure for a system error. `action`: what failed, such as `write stdout`."""
-    # The process has reached its limit of open files, whichever file is named.
+    # The process has reached its limit of open files; the named file is not the cause.
     if error.errno in {errno.EMFILE, errno.ENFILE}:
         return Failed(f"{error.strerror}: raise the limit on open files (ulimit -n)")
     return Failed(f"cannot {action}: {error.strerror or error}")

@@ -172,8 +172,8 @@ def _target(fd: int, name: str) -> Path | None:
 
 
 def _nofollow_flag(fd: int) -> int:
-    """Returns O_NOFOLLOW, or 0 for names in /proc: the kernel makes its links (/proc/self/fd/1),
-    and their text is not a valid path."""
+    """Returns O_NOFOLLOW, or 0 for names in /proc: its links (/proc/self/fd/1) are made by the
+    kernel, and their targets are not valid paths."""
     with contextlib.suppress(FileNotFoundError):
         if os.fstat(fd).st_dev == os.stat("/proc").st_dev:  # noqa: PTH116 - no Path needed
             return 0

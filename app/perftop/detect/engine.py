@@ -256,7 +256,7 @@ class RecordEpisodes:
 
 
 class RecordDetector(Detector):
-    """Detects episodes from a record that comes with the record of tasks if there may be a loss."""
+    """Detects episodes from a record that is sent with the tasks if there may be a loss."""
 
     triggers = (has_record("tasks"),)
     record = ""

@@ -270,7 +270,7 @@ class CounterTally:
         self._counters = counters
         self.entries: dict[str, _TallyColumn] = {}
         self.columns: dict[tuple[str, str], int] = {}
-        """By counter and name of a bit, or '' for a counter without bits: column of the sums."""
+        """The column of the sums, by counter and name of a bit ('' for a counter without bits)."""
         bases: list[int] = []
         is_bit: list[bool] = []
         for key in keys:
@@ -393,7 +393,7 @@ class SimdTasks:
 
     def add_sample(self, is_low: Bools, tally_sums: Floats, run_s: Floats, busy_s: Floats,
                    since_ns: int, time_ns: int) -> None:  # fmt: skip
-        """Adds a sample. `tally_sums`: those of the tally, by core. `run_s`: running time of all
+        """Adds a sample. `tally_sums`: sums of the tally, by core. `run_s`: running time of all
         threads of the core; `busy_s`: that of its busiest thread."""
         self._is_low &= is_low & (since_ns == self._sample_ns)
         self._sample_ns = time_ns

@@ -379,7 +379,7 @@ MAX_CHANCE = 0.001
 program whose sibling starts or stops every 10 s is tested 360 times an hour.
 """
 MAX_FIRST_CHANCE = 0.05
-"""The same limit for a program whose IPC never changed by itself in 19 or more comparisons."""
+"""This limit for a program whose IPC never changed by itself in 19 or more comparisons."""
 MIN_REPEATS = 6
 """Minimum number of changes with the sibling for `measured`: three starts and three stops."""
 SIBLING_CHANGES, MATCHES, STEADY_PAIRS, OWN_CHANGES = range(4)

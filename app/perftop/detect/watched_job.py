@@ -54,7 +54,7 @@ class JobWaits:
         self._counters, self._position = reader.counters, reader.position
         self._running, self._job, self._quotas = running, job, quotas
         self._pending_activity: dict[int, ThreadActivity] = {}
-        """By CPU, the activity of the job's threads that waits for the next record of quotas."""
+        """By CPU, the activity of the job's threads since the last record of quotas."""
         self._pending_since_ns = 0
         """Raw time in ns at which the pending activity began; 0 if there is none."""
         self._quota_ns = 0
@@ -185,8 +185,8 @@ class TurboBudget:
         clocks = [self._job_clock(sample, job & (cores.package == p), awake) for p in range(n)]
         for p, clock in enumerate(clocks):
             if clock is not None:
-                # The baseline is the job's clock while the fewest cores of others were active. It
-                # is learned again when the job uses more cores.
+                # The baseline is the job's clock while the fewest cores ran other tasks. It is
+                # learned again when the job uses more cores.
                 best = self._best_clocks.setdefault(p, clock)
                 if clock.job_cores > best.job_cores or clock.other_cores < best.other_cores:
                     best = self._best_clocks[p] = clock
@@ -265,7 +265,7 @@ class JobStops:
         self._states: dict[int, str] = {}
         """The last recorded state of each thread."""
         self._activity: dict[int, float] = {}
-        """By stopped thread, the share of the time for which it had run or waited before."""
+        """By stopped thread, the share of the time for which it ran or waited before the stop."""
 
     def process(self, sample: Sample) -> list[Episode]:
         if self._job.time_ns != sample.time_ns:

@@ -342,7 +342,7 @@ def clock_chart(
     low, high = ends
     hz, ceiling, states = columns.T
     shares = np.stack([hz - low, ceiling.clip(low, high) - hz.clip(low, high)]) / (high - low)
-    # The gap is rounded by itself, so that its area is that of the loss.
+    # The gap is rounded separately, so that its area equals the loss.
     height, gap = _to_eighths(np.fmax(shares, 0.0), rows)
     height = np.where(np.isfinite(hz), np.maximum(height, 1), -1)
     cells = np.stack([height, np.minimum(gap, 8 * rows - height), states.astype(int)], axis=1)
@@ -428,7 +428,7 @@ def _gap_of(column: ChartColumn) -> tuple[str, Sequence[int]]:
     for char, style in zip(column.chars, column.styles, strict=True):
         below, _, above = style.rpartition("/")
         name = above.removeprefix("~").removeprefix("gap-")
-        if char in GAP_CHARS:  # without colour, the character is that of the cause
+        if char in GAP_CHARS:  # without colour, the character shows the cause
             name, size = GAP_CAUSES[GAP_CHARS.index(char)], 8
         else:
             level = theme.LEVELS.find(char)

@@ -46,7 +46,7 @@ class Column:
     """Whether the column is left-aligned, after `gap` cells, instead of right-aligned."""
     gap: int = 2
     rank: int = 0
-    """Columns of the highest rank are dropped first if not all fit; those of rank 0 never are."""
+    """If not all columns fit, the highest ranks are dropped first; rank 0 never is."""
     max_width: int = 0
     """Maximum width in cells of a column that can grow; 0 if it cannot."""
     weight: int = 1

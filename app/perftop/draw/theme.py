@@ -313,7 +313,7 @@ def to_256_colours(style: Style) -> Style:
 
 @lru_cache(maxsize=512)
 def nearest_256(color: str) -> int:
-    """Returns the number of the terminal colour that looks most like `color` (`#rrggbb`)."""
+    """Returns the number of the terminal colour that is closest to `color` (`#rrggbb`)."""
     if color in _BACKGROUND_COLOURS:
         return _BACKGROUND_COLOURS[color]
     rgb = int(color[1:3], 16), int(color[3:5], 16), int(color[5:7], 16)

@@ -114,7 +114,7 @@ class Quotas:
         return difference
 
     def quotas_of(self, pid: int) -> list[Quota]:
-        """Returns the quotas that apply to a process, that of the innermost group first."""
+        """Returns the quotas that apply to a process, innermost group first."""
         return [self.by_group[group] for group in self._groups.get(pid, ())]
 
     def most_limiting_quota(self, pid: int) -> Quota | None:

@@ -322,7 +322,7 @@ def lost_time(
     is_busy = wanted_share >= MIN_WANTED_SHARE
     parts = np.zeros((*wanted_share.shape[:-1], len(LOSS_PARTS), wanted_share.shape[-1]))
     steal, halted, clock = (parts[..., index, :] for index in range(len(LOSS_PARTS)))
-    # A part stays 0 on CPUs whose counters cannot give it.
+    # A part stays 0 on CPUs whose counters do not provide it.
     stolen_share, stolen_s = values["steal"], top[..., INDEX["steal"], :]
     if distribute is not None:
         stolen_share = distribute(stolen_s, wanted_share * span_s) / span_s

@@ -39,7 +39,7 @@ class Number:
     title: str = ""
     """Longer name, for places with more room."""
     digits: int = 1
-    """Number of decimals; of a ratio, those of the percentage. Clocks use those of their unit."""
+    """Number of decimals; for a ratio, of its percentage. Clocks use the decimals of their unit."""
     better_sign: int = 0
     """1: more is better; -1: less is better; 0: neither."""
     export: str = ""
@@ -55,7 +55,7 @@ class Number:
     is_sum: bool = False
     """Whether the numbers of several CPUs are added up; otherwise, their mean is used."""
     counter: str = ""
-    """Key of the counter that gives the number. Metrics of a CPU leave it empty."""
+    """Key of the counter behind the number; empty for metrics of a CPU."""
     is_unbounded: bool = False
     """Whether the number grows with the length of a run, so that it can have any magnitude.
     `digits` is then a number of significant digits.
@@ -142,7 +142,7 @@ class Metric(Number):
     Its variants only list the counters that a CPU must have."""
     low: float = 0.0
     high: float = inf
-    """Bounds to which values are clipped, because read skew can make 1.0003 s of a full second."""
+    """Bounds to which values are clipped: read skew can turn a full second into 1.0003 s."""
 
 
 def _time_share(origin: str, first: str, *other_keys: str) -> Variant:
@@ -442,7 +442,7 @@ MACHINE = _numbers_of(
     Number("load_15", "load 15", "1", "Load average of 15 minutes.", digits=2,
            counter="load_15"),
 )  # fmt: skip
-"""Machine-wide numbers. Their keys are those of the object `machine` in JSON lines."""
+"""Machine-wide numbers, with the keys of the object `machine` in JSON lines."""
 
 
 def _of_package(number: Number) -> Number:

@@ -235,7 +235,7 @@ class TaskActivity(NamedTuple):
 
 
 class TaskColumns(NamedTuple):
-    """The tasks of several CPUs, as columns. The numbers are those of `Task` and `TaskActivity`."""
+    """The tasks of several CPUs, as columns with the numbers of `Task` and `TaskActivity`."""
 
     cpus: Ints
     """For each task, the index of its CPU in the list that was passed, in ascending order."""

@@ -110,7 +110,7 @@ class Check:
 
     key: str
     loss_name: str
-    """Name of the loss in the table; '' if only the list of ruled-out losses has it."""
+    """Name of the loss in the table; '' if it is only in the list of ruled-out losses."""
     result: str
     share: float
     """Share of the time that was lost in this way; NaN if unknown."""
@@ -141,7 +141,7 @@ class Report:
     is_past: bool
     """Whether the span is over, so that causes are no longer active."""
     past_tense: bool
-    """Whether sentences on the span are in the past tense."""
+    """Whether sentences about the span are in the past tense."""
     is_whole_run: bool
     findings: list[Finding] = field(default_factory=list)
     """All causes of losses, the costliest first."""
@@ -158,7 +158,7 @@ class Report:
 
     @property
     def is_too_short(self) -> bool:
-        """Whether the job ran or waited for a CPU for too short a time to report shares of it."""
+        """Whether the job's running and waiting time is too short to report shares of it."""
         return self.job is not None and 0 < self.sums.whole_s < MIN_WANTED_S
 
     @property

@@ -407,7 +407,7 @@ def time_use_lines(phases: Sequence[RunPhase], *, unicode: bool) -> list[str]:
 
 
 def _cells_of_parts(parts: Sequence[float], cells: int) -> list[int]:
-    """Divides `cells` cells in proportion to `parts`."""
+    """Divides a number of cells in proportion to `parts`."""
     total = sum(parts)
     if total <= 0:
         return [0] * (len(parts) - 1) + [cells]

@@ -64,8 +64,8 @@ over the other CPUs."""
 
 
 def heading(session: Session) -> list[str]:
-    """Returns a description of the machine and, if there are any, a line on the numbers that users
-    look for but that cannot be measured here."""
+    """Returns a description of the machine and, if there are any, a line about the expected numbers
+    that cannot be measured here."""
     hello = session.hello
     cores = count_noun(len(session.selected_cores()), "core")
     cpus = count_noun(len(session.selected), "CPU")

@@ -418,7 +418,7 @@ def _wait_remedy(
 
 
 def _task_name(session: Session, pid: int, comm: str) -> str:
-    """Returns the name of a task; for threads of QEMU, that of their VM."""
+    """Returns the name of a task; for threads of QEMU, the name of their VM."""
     command = session.details.get(str(pid), {}).get("command")
     if isinstance(command, str) and (match := _VM_PATTERN.match(command)):
         return f"VM {safe_text(match[1], MAX_NAME)}"

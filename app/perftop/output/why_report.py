@@ -321,7 +321,7 @@ class _Wait:
     """The finding with the greatest loss of these tasks."""
     worst_totals: Totals
     latest: Finding
-    """The latest finding of these tasks: others of their name may come and go."""
+    """The latest finding on these tasks; other tasks with their name may start and end."""
     last_ns: int
     """Time up to which the tasks waited."""
     is_listed: bool = False

@@ -71,7 +71,7 @@ class _Answer:
         if self.name.startswith(("this ", "process ")):
             self.subject = self.name[0].upper() + self.name[1:]
         self.bound = "at least" if report.is_partly_seen else "only"
-        """How the time that was seen relates to the time for which the job wanted a CPU."""
+        """How the observed time relates to the time for which the job wanted a CPU."""
         has_clock = bool(session.evaluator.variants["busy_hz"])
         self.no_clock = "" if has_clock else " Clocks cannot be read here."
 
@@ -244,7 +244,7 @@ def rows(report: Report) -> list[list[Run]]:
         rows += cause_rows(report)
     elif report.is_too_short:
         rows += [[(f"{SHORT_TASKS} Measure a longer run.", "text")], []]
-    elif report.job is None or report.totals.times.threads:  # otherwise, nothing is known of it
+    elif report.job is None or report.totals.times.threads:  # otherwise, nothing is known
         if report.checks:
             rows.append([(f"{'lost':>7}  {'looked for':<28}found", "dim")])
         for check in report.checks:
@@ -341,7 +341,7 @@ def _try_lines(hint: list[str], indent: int) -> list[list[Run]]:
 
 
 def _working_sentence(report: Report) -> str:
-    """Returns a sentence on how busy the machine was; '' if that is unknown."""
+    """Returns a sentence about how busy the machine was; '' if unknown."""
     session, interval = report.session, report.interval
     keys = "util", "ipc", "kernel_cycles"
     util, ipc, kernel = (interval.values.mean(key, session.selected) for key in keys)
@@ -356,7 +356,7 @@ def _working_sentence(report: Report) -> str:
         parts.append(f"both threads of a core {whole_percent(both_share)}")
     state = "Working" if isfinite(report.sums.lost_ratio) else "Idle"
     if report.job is not None:
-        state = "The machine"  # CPUs may also be busy with other tasks than the job
+        state = "The machine"  # CPUs may also be busy with tasks outside the job
     text = f"{state}: {', '.join(parts)}."
     return text if len(text) <= WIDTH else text.replace(" of a core", "")
 

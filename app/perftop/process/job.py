@@ -34,7 +34,7 @@ _IGNORED_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores. The command gets their default actions, because it would inherit
 that they are ignored."""
 MIN_PEAK_FACTOR = 1.1
-"""Factor by which the peak memory must exceed perftop's own; otherwise it may be that of the
+"""Factor by which the peak memory must exceed perftop's own; otherwise it may stem from the
 fork."""
 CHECK_S = 1.0
 """Seconds between two checks whether perftop itself was stopped, so that it noticed the end
@@ -201,7 +201,7 @@ class Job:
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None
 
     def close_gate(self) -> None:
-        """If the command was not started, closes the gate, so that the child ends without running
+        """Closes the gate if the command was not started, so that the child ends without running
         it."""
         if self._gate >= 0:
             os.close(self._gate)
@@ -326,7 +326,7 @@ _CREDENTIALS = struct.Struct("=3i")
 
 
 class MarkSocket:
-    """Receives marks. Without permission to make a socket, it receives none."""
+    """Receives marks. Without permission to create a socket, it receives none."""
 
     _socket: socket.socket | None = None
     """A class attribute, because __del__ runs even if a signal has ended __init__ early."""

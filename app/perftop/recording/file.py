@@ -489,7 +489,7 @@ Source = AnyRecording | PipedRecording
 
 
 STDIN = Path("-")
-"""The argument of a user that stands for stdin."""
+"""The argument that means stdin."""
 
 
 def open_source(path: Path) -> Source:

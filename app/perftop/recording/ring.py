@@ -94,7 +94,7 @@ class Ring:
             except OSError:
                 os.close(self._directory.fd)
                 raise Failed(f"{path} is in use: another perftop records there") from None
-            if leftovers := self._directory.files(_PART_NAME):  # of the last run
+            if leftovers := self._directory.files(_PART_NAME):  # left by the last run
                 with self._make_kept_directory(PREVIOUS_RUN) as kept:
                     for name in leftovers:
                         os.rename(name, name, src_dir_fd=self._directory.fd, dst_dir_fd=kept.fd)

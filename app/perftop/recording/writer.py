@@ -187,8 +187,8 @@ class Writer:
             write_all(self._fd, data)
 
     def _pack(self) -> None:
-        """Replaces the unpacked messages by packed ones. Raises OSError, and then leaves the file
-        as it was, if the disk permits."""
+        """Replaces the unpacked messages by packed ones. On OSError, restores the file if the disk
+        permits."""
         self._recorder.write(self._waiting_messages)
         try:
             write_all(self._fd, self._pending_bytes, self._packed_bytes)

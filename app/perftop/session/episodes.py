@@ -31,7 +31,7 @@ LATE_NS, LATE_SAMPLES = 6_000_000_000, 4
 """Maximum time from an episode's end until the log lists it as ended: the longer of this time in ns
 and this number of samples. A gap between samples adds to it."""
 LISTED_NS = 10_000_000_000
-"""Time in ns from an episode's end until the pass over a recording has certainly listed it."""
+"""Time in ns after an episode's end by which the pass over a recording has listed it."""
 MAX_LABEL, MAX_WARNING = 80, 200
 """Maximum length of a mark's label, and of a warning, in characters."""
 RUN_STARTED, RUN_ENDED = "run: ", "run ended: "
@@ -54,7 +54,7 @@ class EpisodeLog:
         self._losses: list[Episode] = []
         """Ended losses that no detector reports, such as tasks that waited for a CPU."""
         self.running_losses: list[Episode] = []
-        """Such losses that still run."""
+        """Losses of this kind that are still running."""
         self._marks: list[Episode] = []
         self._merged_episodes: tuple[object, list[Episode]] = None, []
         """State of the log during a pass over a recording, and the value of `ended` for it."""
@@ -155,7 +155,7 @@ class RecordingEpisodes:
 
     def clear(self) -> None:
         self.ended: list[Episode] = []
-        """Ended episodes in the order in which they were listed: nearly that of their ends."""
+        """Ended episodes in the order in which they were listed, nearly by their ends."""
         self.running: list[Episode] = []
         """Episodes that run at the end of the file; known once the pass is complete."""
         self.marks: list[Episode] = []

@@ -31,7 +31,7 @@ from perftop.session.session import Session
 from perftop.session.values import lasting_reasons, machine_value
 
 ROW_SPAN_S = 10.0
-"""Time in s over which a row's numbers are averaged: short enough to follow, long enough to
+"""Time in s over which a row's numbers are averaged: short enough to follow changes, long enough to
 read."""
 PAST_S = 600.0
 """Length of a machine's history in s."""
@@ -162,7 +162,7 @@ class MachineEpisode:
 
     @property
     def group(self) -> tuple[str, str]:
-        """Kind and cause. The hypervisor has one group, whichever of two detectors found it."""
+        """Kind and cause. Both detectors of steal by the hypervisor share a group."""
         is_steal = self.kind == "steal" or self.cause == "hypervisor"
         return ("steal", "hypervisor") if is_steal else (self.kind, self.cause)
 
@@ -209,8 +209,8 @@ class LossHistory:
         # mean time between successive points, in s
         spacing = (self.times[-1] - self.times[0]) / count if count > 0 else 0.0
         if self.times and not counts[-1] and end - self.times[-1] <= step + MAX_GAP * spacing:
-            means[-1] = means[-2] if cells > 1 else nan  # the newest part has no data yet
-        # Parts without a point have the value of the previous point.
+            means[-1] = means[-2] if cells > 1 else nan  # no data yet
+        # Parts without a point take the value of the previous point.
         max_gap, gap, last_value = int(spacing / step * MAX_GAP), 0, nan
         for i, value in enumerate(means):
             if isfinite(value):

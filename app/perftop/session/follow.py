@@ -157,7 +157,7 @@ class Follower:
         return self._session is not None
 
     def cut_interval(self) -> None:
-        """Ends the current interval early, unless it has only just begun."""
+        """Ends the current interval early, unless it has just begun."""
         if self.interval_ns is not None and self.session.span_ns > self._slack_ns:
             self._end_interval()
 
@@ -179,7 +179,7 @@ class Follower:
         for key, episode in self._running.items():
             if key not in previous:
                 self.on_episode_start(episode)
-        if session.warnings is not self._warnings:  # each warning makes a new list
+        if session.warnings is not self._warnings:  # each warning creates a new list
             self._warnings = session.warnings
             if self._warnings:
                 self.on_warning(self._warnings[-1])

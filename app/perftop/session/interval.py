@@ -459,7 +459,7 @@ class Distribution:
 
     def split(self, split: SmtShares, core: int) -> tuple[str | None, dict[str, float]]:
         """Returns the method and the mean SMT states of a core in the run; NaN where only bounds
-        are known. `split`: those of the whole run. If a sibling was offline for part of the
+        are known. `split`: the split of the whole run. If a sibling was offline for part of the
         run, sums of counters do not give the states. They are then the means over the samples, in
         which a single online thread counts as lp0."""
         method, means = split.method[core], split.shares(core)

@@ -223,7 +223,7 @@ class LossHistory:
         the seconds that tasks wanted then, and lost by cause. `packages`: only these."""
         chosen = [self._names.index(package) for package in packages or self._names]
         sums = [*self._sums] or [(0, np.zeros(len(self._names)), dict[str, Floats]())]
-        # Only the sums beside an edge are read: there are hundreds, for each verdict.
+        # Only the sums next to an edge are read, because each verdict has hundreds.
         after = np.searchsorted([time_ns for time_ns, *_ in sums], edges_ns)
         beside = np.unique(np.concatenate([after - 1, after]).clip(0, len(sums) - 1)).tolist()
         times_ns, wanted_s, lost_s = zip(*(sums[index] for index in beside), strict=True)

@@ -155,7 +155,7 @@ class Layouts:
         return words.reshape(len(frames), len(words) // len(frames))
 
     def blocks(self, form: bytes, words: Words) -> list[dict[str, wire.Rows]]:
-        """Returns the blocks, by name, of frames of this form, given their words."""
+        """Returns the blocks of frames of this form by name, from the frames' words."""
         names = [block.name for (block, _), heads in zip(self._blocks, form, strict=True) if heads]
         slices = self.layout(form).slices
         frames = []
@@ -183,7 +183,7 @@ class Packer:
         return self.pack_many([message])[0]
 
     def pack_many(self, messages: Sequence[wire.Frame | wire.Note]) -> list[bytes]:
-        """Packs messages. The result is the same as that of `pack` for each in turn."""
+        """Packs messages, with the same result as `pack` for each in turn."""
         packed_messages = [b""] * len(messages)
         forms: dict[bytes, dict[int, wire.Frame]] = {}
         for index, message in enumerate(messages):
@@ -214,8 +214,8 @@ class Packer:
         return self.unpack_many([data])[0]
 
     def unpack_many(self, packed: Sequence[bytes]) -> list[wire.Frame | wire.Note]:
-        """Unpacks messages. The result is the same as that of `unpack` for each in turn. If a
-        message is damaged, raises WireError, ValueError or TypeError, and unpacks none."""
+        """Unpacks messages, with the same result as `unpack` for each in turn. If a message is
+        damaged, raises WireError, ValueError or TypeError, and unpacks none."""
         messages: list[wire.Frame | wire.Note | None] = [None] * len(packed)
         forms: dict[bytes, dict[int, Any]] = {}
         for index, data in enumerate(packed):

@@ -310,7 +310,7 @@ def _shorten_text(text: str) -> str:
     return safe_text(text, 16)
 
 
-# --- Moments of history to jump to: those of episodes, and those that users type.
+# --- Moments of history to jump to: of episodes, and typed by users.
 
 MOMENT_HINT = "12:03:05, 12:03, -30s or -2m"
 _CLOCK_PATTERN = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}(?:\.[0-9]{1,9})?))?")

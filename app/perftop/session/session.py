@@ -87,7 +87,7 @@ class Session:
         self.detector = RunningEpisodes()
         self.log = EpisodeLog(self.detector, hello.sample_ns)
         self._known_log = self.log
-        """The log with the causes of losses. For a past span, it is that of the whole session."""
+        """The log with the causes of losses; for a past span, the log of the whole session."""
         self._detection = Detection(self.reader, self.detector, kinds, is_shown=history is not None)
         self.neighbours, self.ramps = self._detection.neighbours, self._detection.ramps
         self.quotas = self._detection.quotas.quotas
@@ -534,7 +534,7 @@ class Session:
 
     @property
     def past(self) -> History:
-        """The history, in sessions that have one, such as that of a screen."""
+        """The history, in sessions that have one, such as a screen's."""
         assert self.history is not None
         return self.history
 

@@ -41,9 +41,9 @@ _KEYS = (*METRICS, "both", "lp0", "lp1", "neither", "turbo_ceiling_hz", "smi", "
 COLUMNS_BY_KEY: dict[str, Number] = {key: numbers.NUMBERS[key] for key in _KEYS}
 """Numbers that a table of CPUs can show in any stream."""
 PACKAGE_FIELDS = dict(zip(numbers.PACKAGE, PACKAGE_NAMES, strict=True))
-"""By key of a package's number, its name in JSON output."""
+"""The name of a package's number in JSON output, by the number's key."""
 L3_FIELDS = dict(zip(numbers.L3, L3_COUNTERS, strict=True))
-"""By key of an L3's number, its name in JSON output."""
+"""The name of an L3's number in JSON output, by the number's key."""
 CORE_ARRAYS = {
     "turbo_ceiling_hz": "ceilings.hz", "turbo_ceiling_low_hz": "ceilings.low_hz",
     "turbo_ceiling_high_hz": "ceilings.high_hz", "active_threads": "split.active_threads",
@@ -187,8 +187,8 @@ class CpuColumns:
         self, rows: Ints, column: Number, interval: Interval, clock: ClockUnit, *, reverse: bool
     ) -> Ints:
         """Returns the rows sorted by a column: numbers in descending order, names from a to z,
-        unknown values last. Values that look the same when displayed count as equal, so that rows
-        do not swap without a visible reason."""
+        unknown values last. Values that are displayed alike count as equal, so that rows do not
+        swap without a visible reason."""
         if not column.unit:
             names = {
                 row: "" if self._unaccounted_text(row, interval)
@@ -254,13 +254,13 @@ BOUNDS_REASON = "only their bounds are known"
 READ_APART_REASON = "its CPUs were not read over the same time span"
 SUM_COUNTERS = {"energy_j": "energy_j", "energy_dram_j": "energy_ram_j",
                 "probe_cpu_s": "probe_cpu_s", "core_power_w": "energy_core_j"}  # fmt: skip
-"""By number of a whole run or of a core, the key of its counter."""
+"""The key of the counter of a number of a whole run or a core, by the number's key."""
 _NAMED_KEYS = ("util", "busy_hz", "ipc", "halt", "involuntary", "kernel_cycles", "turbo_ceiling_hz",
                "idle", "steal")  # fmt: skip
 LISTED_NAMES = {key: numbers.NUMBERS[key].plain_name for key in _NAMED_KEYS} | {
     "halt": "halts", "involuntary": "halts", "tasks": "task data",
 }  # fmt: skip
-"""By key, the names of numbers that users look for, in display order. Others are not listed."""
+"""By key, the names of the numbers that are listed if missing, in display order."""
 
 
 def lasting_reasons(session: Session) -> list[wire.Missing]:

@@ -120,8 +120,9 @@ class PerfTopApp(App[None]):
         self, delay: float, callback: TimerCallback | None = None, *,
         name: str | None = None, pause: bool = False,
     ) -> Timer:  # fmt: skip
-        """Sets a timer that is late on a busy machine. Textual's would never end if the process had
-        to wait for a CPU as it begins; with that for a resize, all later resizes would be lost."""
+        """Sets a timer that also ends, if late, on a busy machine. Textual's would never end if the
+        process had to wait for a CPU as it begins; a resize timer would then lose all later
+        resizes."""
         timer = super().set_timer(delay, callback, name=name, pause=pause)
         timer._skip = False  # noqa: SLF001
         return timer
@@ -368,7 +369,7 @@ class TerminalDriver(LinuxDriver):
             if self.exit_event.wait_for_input(ESCAPE_CHECK_S if in_sequence else None):
                 with suppress(OSError):  # the terminal may have just vanished
                     typed_bytes = os.read(self.fileno, 4096)
-            if text := decode(typed_bytes):  # '' after a partial character; '' would end the parser
+            if text := decode(typed_bytes):  # '' if a character is incomplete would end the parser
                 for event in parser.feed(text):
                     self.process_message(event)
             for event in parser.tick():
@@ -427,8 +428,8 @@ def can_be_resumed() -> bool:
 
 
 class _TerminalFile:
-    """The terminal as a file for Textual's writing thread. It has no lock, because the interpreter
-    would wait at exit for a thread that holds the lock."""
+    """The terminal as a file for Textual's writing thread. It has no lock: at exit, the interpreter
+    would wait for a thread that holds it."""
 
     def __init__(self, fd: int, encoding: str, on_vanish: Any) -> None:
         self._fd, self._encoding, self._report_hangup = fd, encoding, on_vanish
@@ -441,7 +442,7 @@ class _TerminalFile:
             self._nonblocking_fd = os.open(f"/proc/self/fd/{fd}", flags)
             weakref.finalize(self, os.close, self._nonblocking_fd)
         self._queued_count = 0
-        """Number of texts that the main thread has given to the writing thread."""
+        """Number of texts that the main thread has passed to the writing thread."""
         self._written_count = 0
         """Number of texts that the writing thread has written or discarded."""
         self._is_cut = False
@@ -501,7 +502,7 @@ class _EndEvent(threading.Event):
         """An eventfd that is readable while the event is set, to wake up the reading thread."""
         weakref.finalize(self, os.close, self._wake_fd)
         self._poll = select.poll()
-        """Only used by the reading thread, because two threads must not share a poll object."""
+        """Used only by the reading thread, because two threads must not share a poll object."""
         self._poll.register(fd, select.POLLIN)
         self._poll.register(self._wake_fd, select.POLLIN)
 

@@ -28,7 +28,7 @@ _TYPE_NAMES = {str: "a string", bool: "true or false", int: "a number", float: "
 _MISSING_KEY_ERROR = "a key is missing beside a comma; a comma itself is comma, a space is space"
 _MAX_BYTES = 1 << 20
 _EntryError = tuple[tuple[str, ...], str]
-"""Path of an entry (the names of its tables and its own), and an error message."""
+"""Path of an entry (the names of its tables, then its name), and an error message."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,7 +178,7 @@ class FleetScreen(PageScreen):
                 return
 
     def action_fold(self) -> None:
-        """Makes machines with the same verdict share a row, or gives each its own."""
+        """Toggles whether machines with the same verdict share a row."""
         self.state.merges_similar = not self.state.merges_similar
         self.page.update()
 

@@ -33,7 +33,7 @@ CALM_MARKERS = " ", CALM_SIGN
 NAME_WIDTHS = 10, 24
 """Minimum and maximum width of a machine's name, in cells."""
 MAX_AGE_S = 3.0
-"""Maximum age of numbers, in s and beyond two intervals of the source, that is not highlighted."""
+"""Maximum age of numbers that are not highlighted: this many s and two intervals of the source."""
 COLUMNS = (
     Column("lost", "lost %", 9),
     Column("past", "10 min, lost", 14, is_left=True, rank=5, max_width=22, growth_rank=2),
@@ -83,7 +83,7 @@ def machine_line(state: FleetState, table: Table, machine: Machine, *similar: Ma
 
 
 def _cell(state: FleetState, machine: Machine, column: Column, verdict: list[Run]) -> Cell:
-    """Returns a cell of a machine's row. `verdict`: the text of its verdict; []: its own."""
+    """Returns a cell of a machine's row. `verdict`: text that replaces its verdict, unless []."""
     size, is_chosen = column.room, machine.name == state.selected_name
     text, since_s = fleet_state.machine_verdict(machine, size)
     match column.key:
@@ -190,7 +190,7 @@ def arrange_machines(machines: Sequence[Machine], width: int, height: int) -> Ma
     room = width - MIN_LABEL_WIDTH - 1
     by_rack = racks(machines)
     numbers = set(map(_number_in_name, machines))
-    rows = sorted(numbers, key=lambda number: (natural_sort_key(number), number))  # 2 is next to 02
+    rows = sorted(numbers, key=lambda number: (natural_sort_key(number), number))  # 2 beside 02
     are_racks = len(by_rack) > 1 and len(machines) > 2 * len(by_rack)
     for size in CELL_WIDTHS[:3] if are_racks and len(rows) <= height else ():
         if len(by_rack) * (size + 1) <= room:

@@ -174,7 +174,7 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
         if not any(isinstance(screen, Palette) for screen in self.app.screen_stack):
             screen = command_palette(self.shown_session)
             await self.app.push_screen(screen)
-            if inputs := screen.query(Input):  # a click beside the palette may have closed it
+            if inputs := screen.query(Input):  # a click outside the palette may have closed it
                 screen.set_focus(inputs.first())  # set now, before the next keys are handled
 
     def _current_status(self) -> AppStatus:

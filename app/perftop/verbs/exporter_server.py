@@ -33,7 +33,7 @@ FILE_PERIOD_S, FILE_MODE = 10.0, 0o644
 """Seconds between two versions of the text file, and its mode: node_exporter, which runs as another
 user, must be able to read it."""
 STALE_S, STALE_SAMPLES = 10.0, 5
-"""Without a new sample for this many seconds and this many sample periods, the page is no longer
+"""After this many seconds and this many sample periods without a new sample, the page is no longer
 served: unchanged counters would look like an idle machine."""
 MAX_WAITING = 8
 

@@ -45,7 +45,7 @@ METRICS_HELP = "print only these numbers: util, busy_hz, smt, power_w … (perft
 DURATION_HELP = "stop after this time (default: run until Ctrl-C); not with CMD"
 SAMPLE_DEFAULT_HELP = "100ms, less if -i is not a multiple of it"
 SHIPPED_DIRECTORY = Path(__file__).parent.parent / "recording" / "shipped"
-"""Directory of the recordings that come with perftop; the user types `demo:NAME`."""
+"""Directory of the recordings shipped with perftop; the user types `demo:NAME`."""
 RunVerb = Callable[[argparse.Namespace], int]
 
 

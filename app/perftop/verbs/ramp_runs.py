@@ -127,8 +127,8 @@ BAND_SHARE = 0.02
 """Share of the steady clock by which the clock may vary. A step of 100 MHz exceeds it, except on
 the fastest CPUs."""
 STEADY_SHARE = 0.5
-"""The last part of a phase, as a share, is its steady part. A clock that settles only within it
-took longer to settle than it was then held, so it does not count as steady."""
+"""Share of a phase, at its end, in which the clock must be steady. A clock that settles only within
+it settled for longer than it then stayed, so it does not count as steady."""
 STEADY_SECTIONS = 4
 """Number of sections of the steady part, whose differences are the error of the clock."""
 MAX_OUTSIDE_SHARE = 0.2

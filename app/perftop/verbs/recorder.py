@@ -66,7 +66,7 @@ class StreamRecorder(Consumer):
         is_alone = job is None and name is None
         self._is_shown = is_alone and sys.stderr.isatty()
         self.all_records: Sequence[StreamRecorder] = [self]
-        """All recordings that get a mark if the user sets one."""
+        """All recordings that receive the user's marks."""
         self.status = 0
         """Exit status; nonzero if writing failed while the command ran."""
 

@@ -228,7 +228,7 @@ def shipped_text(name: str) -> str:
 
 
 def print_shipped(name: str) -> int:
-    """Prints a file that comes with perftop. In a service, inserts the path of this perftop."""
+    """Prints a file shipped with perftop. In a service, inserts the path of this perftop."""
     program_path = sys.argv[0] if Path(sys.argv[0]).name == "perftop" else shutil.which("perftop")
     program = Path(program_path or "/usr/bin/perftop").absolute()
     is_hidden = any(program.is_relative_to(directory) for directory in HIDDEN_DIRECTORIES)

@@ -58,7 +58,7 @@ MAX_PARENTS, MAX_NEW_CHILDREN = 8, 16
 15 us for each; and of children that are then added, about 100 us for each."""
 FROZEN_NS = 1_000_000_000
 """Time in ns between two checks whether a thread's control group is frozen."""
-MAX_NAME_BYTES = 15  # bytes to which the kernel cuts names
+MAX_NAME_BYTES = 15  # bytes to which the kernel truncates names
 THREAD_FILES = ("stat", "schedstat", "status")
 VFORK_FUNCTIONS = frozenset({"kernel_clone", "_do_fork", "do_fork", "wait_for_vfork_done"})
 """Kernel functions in which a thread waits until the child of its vfork has called exec."""
@@ -351,7 +351,7 @@ class _Thread:
                 return "S"
             if place != "0":
                 return state
-            # It has just woken up, or its place may not be read.
+            # It has just woken up, or reading its place is not permitted.
             state = parse_state(self._read_file("stat", MAX_STAT_BYTES)) or state
         return state
 

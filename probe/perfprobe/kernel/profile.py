@@ -97,7 +97,7 @@ class Symbols:
         self._addresses = array("Q", map(addresses.__getitem__, order))
         self._starts = array("I", map(starts.__getitem__, order))
         """Offset of each function's name in `_names`."""
-        # The same addresses are sampled again and again.
+        # The same addresses are sampled repeatedly.
         self.name = lru_cache(MAX_CACHED_NAMES)(self._name)
 
     def _name(self, address: int) -> str:

@@ -171,7 +171,8 @@ class TaskScanner:
         self._proc = f"{root}/proc"
         self._cpus, self._watch = cpus, watch
         self._now_ns, self._spent_ns = now_ns, spent_ns
-        # In a container /proc may show another PID namespace, whose PIDs system calls do not know.
+        # In a container, /proc may show another PID namespace, whose PIDs are invalid in system
+        # calls.
         self._is_own_namespace = root == Path("/") and Path("/proc/self").resolve().name == str(
             os.getpid()
         )
@@ -351,7 +352,7 @@ class TaskScanner:
         """Returns, by parent's PID: its name, the share of a CPU used by children that started and
         ended between two scans, and the name of its youngest running child ('' if none)."""
         counted: dict[int, int] = {}
-        """By parent, ticks of ended children that the last scan has counted."""
+        """By parent, ticks of ended children that the last scan counted."""
         ended_stats = [reading.stat for pid, reading in old.items() if pid not in self._readings]
         for stat in ended_stats:
             if stat is not None:

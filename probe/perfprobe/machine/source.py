@@ -89,7 +89,7 @@ class SourceInfo:
     """A function from the TSC's rate to the multipliers and the base frequency."""
     turbo: Sequence[Turbo] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
-    """By key of an event that the user chose: the key of the counter that counts it anyway."""
+    """The key of the counter that already counts a chosen event, by the event's key."""
 
 
 @dataclass(slots=True, eq=False)
@@ -206,7 +206,7 @@ class Machine:
         # One comparison of the clocks serves a batch: within 1 s they drift apart by microseconds.
         raw_minus_monotonic_ns = tsc_rate.raw_ns() - time.monotonic_ns()
         self._batches.mark_drained(rounds[-1].drained.number)
-        self._mark_offline(rounds)  # must come before CPUs are attached again
+        self._mark_offline(rounds)  # must precede the reattachment of CPUs
         end_ns = rounds[-1].drained.deadline_ns + raw_minus_monotonic_ns
         notes = self._watch_hotplug(end_ns)
         if notes:

@@ -34,7 +34,7 @@ class EventRequest:
     """The text between the slashes, such as "event=0xd1,umask=1"."""
     user_only: bool = False
     kernel_only: bool = False
-    """If both are false, both rings are counted."""
+    """If both flags are false, both rings are counted."""
     key: str = ""
     """The counter's key on the wire."""
 

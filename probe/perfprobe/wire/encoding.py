@@ -72,7 +72,7 @@ def first_fields(data: bytes, start: int) -> dict[str, object]:
         max_buffer_size=len(data), max_array_len=0, max_map_len=MAX_ELEMENTS, max_ext_len=0
     )
     unpacker.feed(data[start:])
-    with contextlib.suppress(Exception):  # bytes from outside, and they may end anywhere
+    with contextlib.suppress(Exception):  # untrusted bytes, which may end anywhere
         for _ in range(unpacker.read_map_header()):
             key, value = unpacker.unpack(), unpacker.unpack()
             if not isinstance(key, str) or not isinstance(value, str | int):
@@ -183,7 +183,7 @@ class Decoder:
     """Decodes the bytes of a stream, in pieces of any length, to messages. Memory is bounded."""
 
     def __init__(self, hello: Hello | None = None, *, checked: bool = False) -> None:
-        """With `hello`, continues its stream; `checked`: that hello had a checksum."""
+        """With `hello`, continues its stream; `checked`: whether that hello had a checksum."""
         self.hello = hello
         self.checked = checked
         """Whether hello had a checksum; if so, all messages must have one."""

@@ -227,7 +227,7 @@ def shared_state(readings: Sequence[Reading]) -> Line:
 
 
 class ForeignFile(Exception):  # noqa: N818 - the name describes the input, not an error
-    """Raised for damaged JSON lines, or those of another program. The message says which."""
+    """Raised for JSON lines that are damaged or from another program; the message says which."""
 
 
 def parse_json_lines(lines: Iterable[str]) -> tuple[list[Reading], str | None]:
@@ -425,7 +425,7 @@ class RunSeries:
 
 
 def _estimates(parts: Mapping[str, tuple[Floats, Floats]]) -> dict[str, Estimate]:
-    """Returns estimates from amounts and sizes, by key; without those of too few slices."""
+    """Returns estimates from amounts and sizes, by key, except those with too few slices."""
     return {
         key: estimate_of_series(amounts.tolist(), sizes.tolist())
         for key, (amounts, sizes) in parts.items()

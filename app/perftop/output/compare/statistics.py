@@ -83,7 +83,7 @@ class Difference:
     probability: float
     """Probability of a difference at least this large between samples of one population."""
     interval: Callable[[float], tuple[float, float]]
-    """Returns the ends of the interval with this confidence. It excludes 0 exactly if 1 -
+    """Returns the ends of the interval with this confidence. It excludes 0 if and only if 1 -
     `probability` exceeds the confidence."""
     is_ranked: bool = False
     """Whether medians are compared, by ranks."""

@@ -212,7 +212,7 @@ def _dot_runs(sides: Sequence[Sequence[float]], *, unicode: bool) -> list[Run]:
     low, high = ordered[trim_count], ordered[-1 - trim_count]
     densities = []
     for side in sides:
-        counts = [0] * columns  # values beyond an end count in the place at that end
+        counts = [0] * columns  # values beyond an end are counted in the last cell there
         for value in side:
             column = int((value - low) / (high - low) * columns) if high > low else columns // 2
             counts[min(max(column, 0), columns - 1)] += 1

@@ -65,7 +65,7 @@ class Sums:
         is_counted = map(session.counters.is_counted, COUNT_KEYS)
         self._has_counter: Bools = np.array([*is_counted], bool)
         self._polls: Bools = np.zeros(cpus, bool)
-        """Mask of the CPUs whose reference cycles, and so their busy time, include polling."""
+        """Mask of the CPUs whose reference cycles, and thus busy time, include polling."""
         for variant, mask in evaluator.variants["util"]:
             self._polls |= mask & ("ref" in variant.needs) & self._is_exported[POLL_INDEX]
 

@@ -1,4 +1,4 @@
-"""JSON lines, which are those of `stat`."""
+"""JSON lines, the same as those of `stat`."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ _LIVE_ORDER = ("pause", "next_episode", "sort", "filter", "wider", "mark", "reco
                "order", "longer", "theme")  # fmt: skip
 _REPLAY_ORDER = ("pause", "faster", "step_on", "next_episode", "jump", "finish", "filter", "sort",
                  "wider", "order", "mark", "longer", "theme")  # fmt: skip
-"""The keys that all views have, the most important first, in a live session and in a recording. If
-two keys share a label, the second is listed."""
+"""The keys that all views have, most important first, in a live session and in a recording. If two
+keys share a label, the second is listed."""
 _ROW_KEYS = frozenset({"sort", "order", "filter"})
 """Ids of keys that have no effect on the page of a core."""
 _PAIR_LABELS = {"faster": "speed", "step_on": "step", "finish": "ends", "wider": "window"}
@@ -73,7 +73,7 @@ class KeyPiece(NamedTuple):
 
 
 class ShownKeys(NamedTuple):
-    """What the line of keys depends on, besides its width."""
+    """The inputs of the line of keys, besides its width."""
 
     view: str
     hints: tuple[str, ...]
@@ -88,7 +88,7 @@ class ShownKeys(NamedTuple):
 
 
 class KeyLine(FrameLines):
-    """The line of keys. A click on a key runs its action. The help has those that do not fit."""
+    """The line of keys. A click on a key runs its action. Keys that do not fit are in the help."""
 
     _pieces: Sequence[KeyPiece] = ()
     shown: ShownKeys | None = None
@@ -189,7 +189,7 @@ class MissingMetricsLine(FrameLines):
         self.lay_out()
 
     def show(self, state: ScreenState) -> None:
-        """Shows which metrics the session lacks; to be called for each new session."""
+        """Shows which metrics the session lacks. Must be called for each new session."""
         self._state = state
         self.lay_out()
 
@@ -429,8 +429,8 @@ class PromptScreen(DirectScreen):
         self.prompt.ask(label, hint, preview, **options)
 
     def leave_prompt(self) -> bool:
-        """Closes an open prompt, as Esc does, which the prompt does not get if a click has just
-        taken the focus. Returns whether the prompt was open."""
+        """Closes an open prompt. Needed if a click has taken the focus, because the prompt then
+        does not receive Esc. Returns whether the prompt was open."""
         if self.prompt is None or not self.prompt.display:
             return False
         self.prompt.action_leave()
@@ -446,7 +446,7 @@ class PromptScreen(DirectScreen):
 
 
 class PageScreen(PromptScreen, metaclass=AbstractWidgetMeta):
-    """A screen that is a single page of lines: that of a fleet, or of two recordings."""
+    """A screen with a single page of lines: a fleet, or two recordings."""
 
     HELP_ENTRIES: ClassVar[Sequence[tuple[str, str]]] = ()
     """Numbers and signs of this screen with their meanings, for the help."""

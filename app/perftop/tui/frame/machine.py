@@ -38,7 +38,7 @@ MIN_HIGHLIGHTED_POWER = 0.97
 MIN_BAR_WIDTH = 12
 """Minimum width in cells of a bar beside a text; if less remains, the text is left out."""
 MIN_AFFECTED_SHARE = 0.5
-"""Minimum share of CPUs that episodes affect for the number that they make worse to be red."""
+"""Minimum share of the CPUs that episodes must affect for their number to be red."""
 SHARE_WIDTH = len("100.0")
 GAP, NARROW_GAP = 4, 2
 """Cells between two numbers: GAP if all numbers fit, else NARROW_GAP."""
@@ -139,7 +139,7 @@ def machine_line(
 
 def _lowering_markers(session: Session, running: Iterable[Episode]) -> dict[str, str]:
     """Returns the markers of episodes that together affect at least MIN_AFFECTED_SHARE of the CPUs,
-    by key of the number that they make worse."""
+    by key of the affected number."""
     by_key: dict[str, list[Episode]] = {}
     for episode in running:
         keys = {lowered_number(episode), "temperature_c" if episode.kind == "throttle" else ""}
@@ -349,7 +349,7 @@ class TileHistory:
         self._others = [tile.key for tile in _TILES if tile.key not in METRICS]
         self._bins = BinValues(self._tile_values)
         self._drawn_lines: tuple[object, list[list[Run]]] = None, []
-        """A cache: the last lines, and the inputs that they were drawn from."""
+        """A cache: the last lines, and the inputs from which they were drawn."""
 
     def lines(
         self, columns: Sequence[TileColumn], interval: Interval, step_ns: int, size: int, rows: int

@@ -185,7 +185,7 @@ class Monitor(PromptScreen):
             self._controls.select_range(*sorted((self._range_start_ns, interval.time_ns)))
 
     def action_hold_range(self) -> None:
-        """Makes the selected range range A, with which the range selected next, B, is compared."""
+        """Keeps the selected range as A, with which the next selected range, B, is compared."""
         settings, interval = self.settings, self.last_state.interval
         if settings.range_ns is None or interval is None:
             self._controls.show_notice("select a range first: drag in a chart")
@@ -232,7 +232,7 @@ class Monitor(PromptScreen):
         return self.view
 
     def _end_notes(self, key: str = "") -> None:
-        """Removes the note for new users that explains this key; '': all notes."""
+        """Removes the note that explains this key to new users; '': all notes."""
         notes = self.settings.tour_notes
         remaining_notes = [note for note in notes if key and TOUR_NOTES[note][0] != key]
         if remaining_notes != notes:
@@ -306,7 +306,7 @@ class Monitor(PromptScreen):
         self.app.push_screen(stream_help(session, bindings))
 
     def action_why(self) -> None:
-        """Shows the report of which the verdict is the first line."""
+        """Shows the report whose first line is the verdict."""
         from perftop.tui.frame.overlays import why_screen
 
         self._end_notes("report")
@@ -373,7 +373,7 @@ class Monitor(PromptScreen):
     # --- choices: order, metric, units, window and columns
 
     def action_cycle(self, setting: str, value: str = "") -> None:
-        """Sets this setting to this value, or to its next one if none is given."""
+        """Sets this setting to this value, or to the next value if none is given."""
         value = value or cycle(_VALUES[setting], getattr(self.settings, setting))
         setattr(self.settings, setting, value)
         self.refresh_view()

@@ -249,7 +249,7 @@ class ChartDrawer:
                 codes = charts.ENDED_GAP + number, charts.LOSING + number
                 columns = self._episode_columns(matching, "clock", *codes)
                 gap_states = np.where(columns, columns, gap_states)
-        asleep = values["util"] < MIN_AWAKE_UTIL  # columns before the session are neither
+        asleep = values["util"] < MIN_AWAKE_UTIL  # NaN before the session
         gap_states[asleep & (gap_states == charts.AWAKE)] = charts.ASLEEP
         columns_s = np.diff(self.history.axis.edges.clip(*span_ns)) / 1e9
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -97,7 +97,7 @@ def unit_values(
         is_below_ceiling = "clock" in lowered_names or (
             not isnan(hz) and bool(numbers.is_below_ceiling[unit.row])
         )
-        # The IPC is that of one CPU, so the tasks of that CPU come first.
+        # The IPC is from one CPU, so the tasks of that CPU come first.
         ipc_cpu = unit.cpus[unit.positions.index(ipc_position)]
         cpus = sorted(unit.cpus, key=lambda cpu: cpu != ipc_cpu)
         tasks = [task for cpu in cpus for task in ranking.names_by_cpu.get(cpu, ())]
@@ -193,7 +193,7 @@ class UnitValues(NamedTuple):
     """Marker after the clock; blank unless the clock is below its ceiling."""
     ipc: float = nan
     ipc_marker: Run = (" ", "text")
-    """Marker after the IPC: that of the episode that lowers it."""
+    """Marker after the IPC, of the episode that lowers it."""
     is_online: bool = True
     share_texts: Mapping[str, str] = {}
     """Texts that replace shares, by name."""

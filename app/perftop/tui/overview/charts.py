@@ -1,4 +1,4 @@
-"""The overview of a small machine: a chart of the history of each CPU or core. `ChartPage` makes
+"""The overview of a small machine: a chart of the history of each CPU or core. `ChartPage` creates
 the lines, and maps lines to cores and cells to times."""
 
 from __future__ import annotations

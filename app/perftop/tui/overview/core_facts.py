@@ -1,4 +1,4 @@
-"""What is known about a core beside its numbers: who may run there, the quota of its busiest task,
+"""Facts about a core besides its numbers: which tasks may run there, the quota of its busiest task,
 interrupts, and notes on the numbers."""
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def core_facts(
     session: Session, interval: Interval, core: Core, numbers: Sequence[Number],
     totals: Totals | None, tasks: Sequence[LaneTask],
 ) -> Iterator[tuple[str, str]]:  # fmt: skip
-    """Yields what is known about the core beside its numbers, with a label or '' for a note:
-    doubtful and estimated numbers, the CPUs on which tasks may run, the quota of the busiest task,
-    interrupts, the method for the SMT states, and the reasons for unknown numbers. `totals`: those
-    of the verdict; None if there is none. `tasks`: those on the core, the busiest first."""
+    """Yields facts about the core besides its numbers, with a label or '' for a note: doubtful and
+    estimated numbers, the CPUs on which tasks may run, the quota of the busiest task, interrupts,
+    the method for the SMT states, and the reasons for unknown numbers. `totals`: those of the
+    verdict; None if there is none. `tasks`: those on the core, the busiest first."""
     for cpu, row in zip(core.cpus, core.positions, strict=True):
         if reasons := doubt_texts(interval, row):
             yield "", f"{DOUBTED_SIGN} CPU {cpu}: {'; '.join(reasons)}"

@@ -90,7 +90,7 @@ class TaskLanes:
         self.inputs: object = None
         """The axis, span and grouping of the last read."""
         self._task_times: list[LaneTask] = []
-        """The result of `task_times` for these inputs; empty until it is asked for."""
+        """The result of `task_times` for these inputs; empty until it is needed."""
         self._sum_records()
 
     def update(

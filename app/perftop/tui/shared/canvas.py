@@ -1,5 +1,5 @@
-"""Widgets that consist of lines of runs, drawn with Textual's Line API. A `PageWidget` makes all
-its lines at once. A `Canvas` is a view of the main screen, with fixed lines at its top and bottom,
+"""Widgets that consist of lines of runs, drawn with Textual's Line API. A `PageWidget` computes all
+its lines together. A `Canvas` is a view of the main screen, with fixed lines at its top and bottom,
 and lines between them that scroll and can be clicked. A `CursorCanvas` has a cursor that moves from
 line to line."""
 
@@ -163,7 +163,7 @@ class LineWidget(Widget, metaclass=AbstractWidgetMeta):
 
 
 class PageWidget(LineWidget):
-    """A widget that makes all its lines at once."""
+    """A widget that computes all its lines together."""
 
     _lines: Sequence[Line] = ()
 
@@ -217,7 +217,7 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
         self.side_lines: list[list[Run]] = []
         """Fixed lines of `side_width` cells to the right of all lines, from the top."""
         self.glyphs: Glyphs
-        """The way to draw charts on this terminal. Does not exist before lines are laid out."""
+        """The glyphs for charts on this terminal. Does not exist before lines are laid out."""
         self.cores: Cores
         self.session: Session
         self.interval: Interval
@@ -415,7 +415,7 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
         room = first_footer - len(self.header_lines)
         lines = [self.line(y) for y in range(top, min(top + room, self.line_count))]
         if not self.line_count:
-            lines = [BLANK]  # even if there is room for none, as on a tiny page of a core
+            lines = [BLANK]  # even without room for it, as on a tiny page of a core
             if (shown_filter := self.settings.filter) is not None:
                 text = safe_cells(shown_filter.text)
                 lines = [([(" no CPU matches ", "text"), (text, "bright")], "calm")]

@@ -186,7 +186,7 @@ class RowEpisode:
     """The episodes that run on the CPUs of a row."""
 
     episode: Episode
-    """The worst episode. If several CPUs have equally bad ones, that of the first CPU is used."""
+    """The worst episode; if several CPUs have equally bad ones, the first CPU's."""
     position: int
     """Position of the first of the row's CPUs on which that episode runs."""
     is_victim: bool

@@ -122,7 +122,7 @@ def _run_writer(
 class RenderedStrip(Strip):
     """A strip of exactly `size` cells: runs, which are cut or followed by blanks."""
 
-    # The attributes of the base class are made when they are first read.
+    # The base class creates its attributes when they are first read.
     __slots__ = ["_rendered", "runs", "used_width", "writer"]
 
     def __init__(self, runs: Sequence[Run], writer: RunWriter, size: int) -> None:

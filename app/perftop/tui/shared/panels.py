@@ -285,7 +285,7 @@ def number_line(
     clock: ClockUnit, episode: Episode | None,
 ) -> list[Run]:  # fmt: skip
     """Returns a line with a number of each CPU, or a single number if the CPUs share it. `episode`:
-    the one that makes it worse."""
+    the episode that worsens it."""
     name = fit(_NUMBER_NAMES.get(number.key, number.plain_name), _NAME_WIDTH)
     marker, alarm_cpus = _episode_marker_and_cpus(episode)
     column = number_column_of(number, clock, size)
@@ -396,7 +396,7 @@ class PanelRow:
     height: int
     cached_panels: PanelCache = field(default_factory=dict)
     _targets: list[tuple[range, list[ClickTarget]]] = field(default_factory=list)
-    """For each panel as last drawn, its columns on the screen and the targets of its lines."""
+    """For each drawn panel, its columns on the screen and the targets of its lines."""
 
     def _panel(
         self, kind: PanelKind | PanelFunction, session: Session, interval: Interval,

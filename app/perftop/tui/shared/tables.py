@@ -75,7 +75,7 @@ def task_panel(
         title = "who ran", f"% of a CPU, {span}"
     is_low = height < MIN_HEIGHT_FOR_HEADINGS
     table = task_columns(session, interval, ranked, width, is_low=is_low)
-    if is_low:  # the headings, except that of the names, are on the title's line
+    if is_low:  # all headings except the names' are on the title's line
         numbers = [column for column in table if column.key not in {"name", "pid", "owner"}]
         number_headings = columns.headings(numbers)
         number_headings.append((" " * max(0, width - columns.total_width(table)), "dim"))
@@ -181,7 +181,7 @@ def task_cells(
             case "ipc":
                 cpu, *other_cpus = task.shares
                 names = {(t.pid, t.comm) for t in interval.snapshot.tasks_on(str(cpu))}
-                # The IPC of a CPU is that of a task only if no other task ran there.
+                # The IPC of a CPU is a task's only if no other task ran there.
                 is_alone = not other_cpus and names <= {(task.pid, task.comm)}
                 ipc = interval.values["ipc"][session.position[cpu]] if is_alone else nan
                 yield column.cell(float(ipc), style)

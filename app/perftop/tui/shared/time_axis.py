@@ -271,7 +271,7 @@ def sort_by_severity(episodes: Iterable[Episode]) -> list[Episode]:
 
 
 def start_markers(axis: Axis, episodes: Iterable[Episode]) -> dict[int, Run]:
-    """Returns the markers of cells in which episodes begin: in each, that of the worst episode."""
+    """Returns, for each cell in which episodes begin, the marker of the worst."""
     chars = {}
     for episode in sort_by_severity(episodes):
         visible = axis.cells_of(episode)

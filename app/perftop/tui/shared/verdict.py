@@ -252,7 +252,7 @@ class _VerdictCache:
         """Stores the sentence on an ended loss. `worst`: its verdict of the greatest severity."""
         assert worst.report is not None
         start_ns, end_ns = self._worst_since_ns, session.now_ns
-        # Tasks on one of many CPUs can lose much of their time, but little of that of the machine.
+        # Tasks on one of many CPUs can lose much of their time, but little of the machine's.
         worst_share = worst.report.named_findings[0].share
         min_share = min(MIN_WARNING_SHARE, MIN_PAST_SHARE * worst_share)
         for state in reversed(self._recent_totals):
@@ -446,7 +446,7 @@ def loss_line(
 ) -> Line:
     """Returns the row below the verdict: the lost share, a bar of the time that tasks wanted, its
     parts in words, and the history of losses. `keys`: keys for the right end, if they fit.
-    `glyphs`: the way in which causes in the bar are distinguished."""
+    `glyphs`: how causes are distinguished in the bar."""
     level = verdict.level
     is_alarm = level == 2 and not verdict.is_past
     key = verdict.marker_style if level or verdict.marker == CALM_SIGN else "text"

@@ -305,7 +305,7 @@ class Episodes(PaneledView, CursorCanvas):
         return next((e for e in self._lines if id(e) == self._selected), None)
 
     def cpu_of_line(self, _: int) -> int | None:
-        """Returns the core that is already selected: only Enter selects that of an episode."""
+        """Returns the core that is already selected: only Enter selects an episode's core."""
         return self.settings.cpu
 
     def item_of_line(self, y: int) -> int | None:

@@ -335,7 +335,7 @@ class Timeline(PaneledView, CursorCanvas):
     def _row(self, lane_line: LaneLine) -> list[Run]:
         layout, lanes, row = self._timeline_layout, self._lanes, lane_line.view_line.row
         assert lanes is not None
-        if row not in lanes.values:  # the row was scrolled into sight
+        if row not in lanes.values:  # the row was scrolled into view
             lanes.update([*self._visible_rows(), row])
         if layout.lane_height == 1:
             lane_runs = lanes.flat_lane(row, lane_line.lanes)

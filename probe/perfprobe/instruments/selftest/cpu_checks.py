@@ -158,7 +158,7 @@ def _constant_rate_outcome(window: LoopWindow, key: str) -> Outcome | None:
     ticks = advance.end - advance.begin
     candidates = (ticks / factor for factor in tick_factors(window.log, key))
     expected = min(candidates, key=lambda value: abs(value - advance.amount))
-    # A hypervisor or a limit on CPU time halts the counter; other tasks do not. All lost time may
+    # A hypervisor or a limit on CPU time stops the counter; other tasks do not. All lost time may
     # be due to the hypervisor.
     max_loss = window.lost_s / window.seconds(advance) * expected
     return Outcome(window.cpu, expected, advance.amount, expected, max_loss=max_loss)
@@ -224,7 +224,7 @@ CHECKS_BY_CODE: Mapping[int, Mapping[Check, Measure]] = {
         ),
     },
 }
-"""By kind of loop, the checks that are made while it runs, and their measures."""
+"""By kind of loop, the checks made while it runs, and their measures."""
 
 
 # --- sleep and work in a known pattern ------------------------------------------------------------

@@ -98,8 +98,8 @@ def run(
     source: Source, stopped: Callable[[], bool] = lambda: False, *, source_name: str | None = None
 ) -> dict[str, Any]:
     """Returns the JSON output of `selftest`. Raises Unavailable if no CPU can be used, and
-    StopRequested soon after `stopped` returns true. `source_name` is the source that the user asked
-    for with `--all`; if given, the output has a verdict on each source and instrument."""
+    StopRequested once `stopped` returns true. `source_name` is the source that the user asked for
+    with `--all`; if given, the output has a verdict on each source and instrument."""
     hello = source.hello
     allowed = os.sched_getaffinity(0)
     cpus = [row.cpu for row in hello.topology if row.online and row.cpu in allowed]

@@ -98,7 +98,7 @@ class Stage:
         self.fixed_mhz = np.zeros(cores, np.int64)  # MHz by core; 0: the clock that turbo allows
         self.halt_period_ns = np.full(cores, CELL_NS, np.int64)
         self.halt_ns = np.zeros(cores, np.int64)
-        self.smi_every = 0  # cells between two SMIs; 0: no SMIs
+        self.smi_every = 0  # cells between two SMIs; 0: none
         # by package and bit of the limit reasons: number of polls, of ten, in which the bit is set
         self.limits = np.zeros((machine.packages, LIMIT_BITS), np.int64)
         self.at_limit = [False] * machine.packages

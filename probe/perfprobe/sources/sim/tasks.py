@@ -35,9 +35,9 @@ COMMANDS = {
     "lmp": (None, "lmp -in melt.lmp -sf omp"),
     "mpi_rank": (None, "./solve --mesh wing.msh --ranks 64"),
 }
-"""By name of a task: its user (None: one of USERS) and its command line."""
+"""By task name: its user (None: one of USERS) and its command line."""
 GROUPS = {"postgres": "postgresql", "restic": "backup", "nginx": "nginx"}
-"""By name of a task: the service to which it belongs. PARENTS has the parents of other tasks."""
+"""By task name: its service. PARENTS has the parents of other tasks."""
 PARENTS = dict.fromkeys(("cc1plus", "as", "ld", "configure"), "make") | {
     "lmp": "mpirun", "mpi_rank": "mpirun", "make": "bash", "stream": "bash", "xhpl": "mpirun",
 }  # fmt: skip
