@@ -106,7 +106,7 @@ def test_a_step_is_found_if_no_difference_is_a_single_step() -> None:
 
 def test_random_differences_have_no_step() -> None:
     assert common_step([]) is None
-    assert common_step([0, 0, 25, 25, 25]) is None
+    assert common_step([0, 25, 25, 50, 75]) is None
     assert common_step([45, 46, 47, 48, 49, 60, 61]) == 1.0
     generator = random.Random(5)
     for _ in range(50):
@@ -178,7 +178,7 @@ def test_a_step_is_in_ns_and_has_its_origin() -> None:
     result = timers.Measurement(run_of(1, lib.PP_TIMER_NOTHING), [], rate, rate)
     clock_run = run_of(8, lib.PP_TIMER_CLOCK, "ns")
     assert timers._step_report(clock_run, False, result)["step_from"] == "clock_getres"
-    clock_run.clock_steps.update([10, 20, 30, 70, 100])
+    clock_run.clock_steps.update([10, 20, 30, 70])
     assert timers._step_report(clock_run, False, result) == {
         "step_ns": 10.0,
         "step_from": "its answers",
