@@ -156,6 +156,12 @@ def test_each_group_reports_its_traffic(two_caches: Path) -> None:
     shutil.rmtree(two_caches / RESCTRL_PATH / "batch")
     read_values(source)
     assert source.take_record() == {}
+    write_group(two_caches, "", 0, total=1200)
+    write_group(two_caches, "/batch", 0, total=950)
+    read_values(source)
+    assert source.take_record() == {"l3_groups": {
+        "": [[0, 200], [1, 0]], "batch": [[0, 0], [1, None]],
+    }}, "only the removed group starts from 0"  # fmt: skip
 
 
 def test_a_group_name_that_is_not_utf8_does_not_end_the_stream(two_caches: Path) -> None:
