@@ -146,7 +146,7 @@ def core_pmu_of(pmus: Iterable[Pmu], cpu: int) -> Pmu | None:
 
 
 def open_core_event(
-    root: Path, cpu: int, number: int, *, by_rdpmc: bool = False, with_trial: bool = False,
+    root: Path, cpu: int, number: int, *, by_rdpmc: bool, with_trial: bool = False,
     kernel: Kernel | None = None,
 ) -> Group:  # fmt: skip
     """Opens the generic event `number` (a key of COUNTED_KEYS) on a CPU, in all rings.
