@@ -17,7 +17,7 @@ LOADER = "<frozen importlib._bootstrap>", "_find_and_load"
 """File and name of Python's function that loads a module. Other functions of that file also run if
 the module is loaded already."""
 
-_works: list[CodeType] = []
+_work_code: list[CodeType] = []
 """The code that does the work, once it begins."""
 
 
@@ -36,7 +36,7 @@ def main() -> int:
     from perftop import cli
 
     status = 1  # for a bug, whose traceback Python prints
-    _works.append(cli.main.__code__)
+    _work_code.append(cli.main.__code__)
     try:
         status = cli.main()
     except KeyboardInterrupt:
@@ -64,11 +64,11 @@ def _end(number: int, frame: FrameType | None) -> None:
     """Raises an exception for a signal. While a module is loaded, the exception could be lost or
     replaced, so perftop ends immediately. After the work, `main` is about to end: a second Ctrl-C
     changes nothing."""
-    is_done = bool(_works)
+    is_done = bool(_work_code)
     while frame is not None:
         if (frame.f_code.co_filename, frame.f_code.co_name) == LOADER:
             os._exit(128 + number)
-        is_done = is_done and frame.f_code not in _works
+        is_done = is_done and frame.f_code not in _work_code
         frame = frame.f_back
     if is_done:
         return

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
-Singles = np.ndarray[Any, np.dtype[np.float32]]
+Float32s = np.ndarray[Any, np.dtype[np.float32]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Words = np.ndarray[Any, np.dtype[np.uint64]]

@@ -22,7 +22,7 @@ from perftop.base.arrays import Bools, Codes, Floats, Ints, Words
 
 class Doubt(IntEnum):
     """Reasons why a CPU's counter is suspect in a sample. Code 0 means that it is not suspect. A
-    metric that uses a suspect counter is unknown."""
+    metric that uses a suspect counter is unknown. Exports contain the names; do not change them."""
 
     text: str
     """The reason, for users."""

@@ -17,7 +17,7 @@ import msgpack
 import numpy as np
 
 from perfprobe import wire
-from perftop.base.arrays import Bools, Floats, Ints, Singles
+from perftop.base.arrays import Bools, Float32s, Floats, Ints
 from perftop.model.counters import BlockCounter, Cores, Counters
 from perftop.model.sample_reader import SampleBatch, SampleReader, StackedSamples
 from perftop.model.smt import STATES
@@ -68,7 +68,7 @@ class Trail:
         self._waiting_samples = StackedSamples()
         """The newest samples, which are not yet in the arrays."""
         self._ends = np.zeros(room, np.int64)
-        self.terms: Singles = np.zeros((2, len(metrics), room, cpus), np.float32)
+        self.terms: Float32s = np.zeros((2, len(metrics), room, cpus), np.float32)
         """Numerators and denominators of metrics."""
         self._counter_rows = counter_rows
         places = ((counters.value_indexes(chosen.column), chosen.rows) for chosen in counter_rows)
@@ -76,10 +76,10 @@ class Trail:
         indexes.append([np.zeros(0, int)] * 2)
         self._ticks, self._increment_indexes = map(np.concatenate, zip(*indexes, strict=True))
         """Indexes in a Delta of the counters' ticks and increments."""
-        self.counters: Singles = np.zeros((2, len(self._ticks), room), np.float32)
+        self.counters: Float32s = np.zeros((2, len(self._ticks), room), np.float32)
         """Increments and ticks of counters, in the order of `counter_rows`."""
         # The extra position at the end is for cores without known values, which have index -1.
-        self.core_terms: Singles = np.zeros(
+        self.core_terms: Float32s = np.zeros(
             (room, len(cores.lists) + 1, CEILING_ROW + 1), np.float32
         )
         """The seconds in each SMT state, in all states, and the ceiling of each core."""
@@ -143,7 +143,7 @@ class Trail:
             _write_known(cores[..., CEILING_ROW], ceiling, np.isfinite(ceiling))
 
 
-def _write_known(target: Singles, values: Floats, is_known: Bools) -> None:
+def _write_known(target: Float32s, values: Floats, is_known: Bools) -> None:
     if np.count_nonzero(is_known) == is_known.size:
         target[...] = values
     else:

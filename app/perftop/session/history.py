@@ -16,7 +16,7 @@ from itertools import accumulate, chain
 import numpy as np
 
 from perfprobe import wire
-from perftop.base.arrays import Floats, Ints, Singles
+from perftop.base.arrays import Float32s, Floats, Ints
 from perftop.model.evaluation import STATIC_METRICS, TRAFFIC_KEYS, ratio
 from perftop.model.numbers import COUNTER_BY_NAME
 from perftop.model.sample_reader import SampleBatch, SampleReader
@@ -224,7 +224,7 @@ class History:
         row_list = [*rows]
         all_rows = row_list == self._rows
 
-        def part(chunk: Chunk, samples: slice) -> Singles:
+        def part(chunk: Chunk, samples: slice) -> Float32s:
             top_and_bottom = chunk.trail.terms[:, places, samples]
             chosen = top_and_bottom if all_rows else top_and_bottom[..., row_list]
             return chosen.transpose(2, 0, 1, 3)
@@ -269,7 +269,7 @@ class History:
     def cores(self, cores: Sequence[Sequence[int]], edges_ns: Times) -> Floats:
         """Returns the values of `states` and the turbo ceiling in Hz, (bins, cores, 5)."""
 
-        def part(chunk: Chunk, samples: slice) -> Singles:
+        def part(chunk: Chunk, samples: slice) -> Float32s:
             trail = chunk.trail
             core_sums = trail.core_terms[samples, trail.cores.core_indexes(cores)]
             hz = core_sums[:, :, CEILING_ROW:]
@@ -289,14 +289,14 @@ class History:
         """Returns the increments and ticks of the `count` rows `rows` of the trail, both (bins,
         rows)."""
 
-        def part(chunk: Chunk, samples: slice) -> Singles:
+        def part(chunk: Chunk, samples: slice) -> Float32s:
             return chunk.trail.counters[:, rows, samples].transpose(2, 0, 1)
 
         sums = self._sums(edges_ns, (2, count), part)
         return sums[:, 0], sums[:, 1]
 
     def _sums(
-        self, edges_ns: Times, shape: tuple[int, ...], part: Callable[[Chunk, slice], Singles]
+        self, edges_ns: Times, shape: tuple[int, ...], part: Callable[[Chunk, slice], Float32s]
     ) -> Floats:
         """Returns sums over the samples that end in each bin, (bins, *shape). `part` returns the
         values of samples of a chunk."""

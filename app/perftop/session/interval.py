@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from perftop.base.arrays import Bools, Codes, Floats, Ints, Singles
+from perftop.base.arrays import Bools, Codes, Float32s, Floats, Ints
 from perftop.model.counters import Cores
 from perftop.model.delta import Delta, Doubt, add_samples, doubts_by_cpu
 from perftop.model.evaluation import LOST_RATIO, STATIC_METRICS, Values, resting_cpus
@@ -434,7 +434,7 @@ class Distribution:
         step = max(1, -(-len(known_values) // max_samples))
         return [float(value) for value in known_values[::step]]
 
-    def _known_values(self, key: str) -> Singles:
+    def _known_values(self, key: str) -> Float32s:
         """Returns the known values of a machine's metric."""
         if not self._kept_samples.shape[1]:
             return np.zeros(0, np.float32)
@@ -489,7 +489,7 @@ class Distribution:
         }
 
 
-def _percentile(sorted_rows: Singles, share: float) -> Floats:
+def _percentile(sorted_rows: Float32s, share: float) -> Floats:
     """Returns a percentile of each column, interpolated; NaN for a column without values. Each
     column is sorted, with NaN last. np.percentile would import numpy.ma (40 ms, 2 MB), and
     np.nanpercentile computes one column at a time."""

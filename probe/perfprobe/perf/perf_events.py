@@ -197,7 +197,7 @@ class OpenedEvents:
     """The open group; None if no event could be opened."""
     host_only: bool = False
     """Whether the events exclude guests of KVM."""
-    unfit: bool = False
+    does_not_fit: bool = False
     """Whether no event is open because the group would not fit even on free counters."""
 
 
@@ -255,7 +255,7 @@ def open_group(
     dropped: dict[str, Trouble | None] = {}
     while events:
         attempt = _open_together(kernel, cpu, events, root, timed=timed, mapped=mapped)
-        if with_trial and attempt.unfit:
+        if with_trial and attempt.does_not_fit:
             events = _without_next_role(events, dropped, TOO_FEW_COUNTERS)
             continue
         missing |= attempt.missing
@@ -351,7 +351,7 @@ def _open_together(
             if reason is None:
                 close_all()
                 refused |= dict.fromkeys((event.key for event in wanted), TOO_FEW_COUNTERS)
-                return OpenedEvents(missing=refused, unfit=True)
+                return OpenedEvents(missing=refused, does_not_fit=True)
             if reason.errno == errno.EOPNOTSUPP and event.is_core and not host_only:
                 # Guests own the PMU while they run, so events must exclude guests.
                 close_all()

@@ -27,7 +27,7 @@ AMD_GLOBAL_CONTROL = 0xC0000301
 GLOBAL_INUSE = 0x392
 MAX_FIXED = 16
 """Maximum number of fixed counters: each has a nibble (4 bits) of FIXED_CTR_CTRL."""
-SELECTS = frozenset(range(0x186, 0x186 + MAX_GENERAL)) | frozenset(range(0xC0010200, 0xC001020C, 2))
+EVENT_SELECTS = frozenset([*range(0x186, 0x186 + MAX_GENERAL), *range(0xC0010200, 0xC001020C, 2)])
 SHARED_REGISTERS = frozenset({FIXED_CONTROL, GLOBAL_CONTROL, AMD_GLOBAL_CONTROL})
 """Registers with bits of several counters, which keep the bits of other programs."""
 
@@ -166,7 +166,7 @@ def counters_in_use(plan: CounterPlan, values: Mapping[int, int]) -> str | None:
     control = plan.bank.enable_msr
     enabled = -1 if control is None else values[control]
     suffix = "" if control is None else f", enabled in {register_name(control)} = {enabled:X}H"
-    selects = [register for register in plan.control_registers if register in SELECTS]
+    selects = [register for register in plan.control_registers if register in EVENT_SELECTS]
     for number, register in enumerate(selects):
         if values[register] & ENABLE and enabled >> number & 1:
             return f"{register_name(register)} = {values[register]:X}H{suffix}"
@@ -247,7 +247,7 @@ def values_to_restore(changes: Changes, present_values: Mapping[int, int]) -> di
             for n in range(MAX_FIXED):
                 expected = {control_nibble(old, n), control_nibble(new, n)}
                 taken_bits |= (control_nibble(value, n) not in expected) << 32 + n
-        elif register in SELECTS and value not in {old, new} and value & ENABLE:
+        elif register in EVENT_SELECTS and value not in {old, new} and value & ENABLE:
             taken_bits |= enable_bit(register)
     nibbles = sum(0xF << NIBBLE * n for n in range(MAX_FIXED) if taken_bits >> 32 + n & 1)
     masks = {FIXED_CONTROL: nibbles, GLOBAL_CONTROL: taken_bits, AMD_GLOBAL_CONTROL: taken_bits}

@@ -190,7 +190,7 @@ def _restorable_value(register: int, value: int) -> int:
     """Returns the value that the next start may restore: for a select, without the bits that start
     the counter or its interrupt, because the counter was not in use."""
     starting = counter_plan.ENABLE | counter_plan.INTERRUPT
-    return value & ~starting if register in counter_plan.SELECTS else value
+    return value & ~starting if register in counter_plan.EVENT_SELECTS else value
 
 
 def journal_path(directory: Path, root: Path) -> Path:
@@ -291,7 +291,7 @@ def is_plausible(register: int, change: Change) -> bool:
     interrupt. In shared registers, perftop only sets enabling bits, and a restore only clears
     them."""
     old, new = change.before, change.written
-    if register in counter_plan.SELECTS:
+    if register in counter_plan.EVENT_SELECTS:
         fits_select = all(0 <= value < 1 << _SELECT_BITS for value in (old, new))
         is_quiet = old == _restorable_value(register, old) and not new & counter_plan.INTERRUPT
         return fits_select and is_quiet and new & counter_plan.ENABLE != 0

@@ -111,10 +111,10 @@ async def test_unchanged_lines_are_neither_rebuilt_nor_written() -> None:
         screen = app.screen_stack[0]
         assert isinstance(screen, Monitor)
         await until_quiet()
-        before = app.terminal.written, screen.view.built
+        before = app.terminal.written, screen.view.strip_count
         screen.show_state(same_values(app))
         await until_quiet()
-        assert (app.terminal.written, screen.view.built) == before
+        assert (app.terminal.written, screen.view.strip_count) == before
 
 
 def is_written_immediately(app: ScriptedApp, message: wire.Message) -> bool:

@@ -67,7 +67,7 @@ def test_the_most_useful_events_get_the_counters(
     assert [*plan.select_values] == selects
     assert plan.keys_without_counter == keys_without_counter
     assert (plan.method is None) == (name == "Zen 4" or "one_thread" in keys_without_counter)
-    general = [r for r in plan.control_registers if r in counter_plan.SELECTS]
+    general = [r for r in plan.control_registers if r in counter_plan.EVENT_SELECTS]
     assert len(general) == min(plan.budget.general_count, 8), (
         "other registers follow after eight selects"
     )

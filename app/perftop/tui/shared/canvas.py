@@ -97,8 +97,8 @@ class LineWidget(Widget, metaclass=AbstractWidgetMeta):
     """Writers of runs in the current theme, by state of the line."""
     _theme = ""
     """Name of the theme that the lines were made in."""
-    built = 0
-    """Number of strips made so far, to measure how many lines are redrawn."""
+    strip_count = 0
+    """Number of strips created so far, to measure how many lines are redrawn."""
 
     @abstractmethod
     def visible_lines(self) -> Sequence[Line]:
@@ -140,7 +140,7 @@ class LineWidget(Widget, metaclass=AbstractWidgetMeta):
             if state not in self._writers:
                 self._writers = {**self._writers, state: run_writer(self.app, state)}
             strips.append((line, RenderedStrip(runs, self._writers[state], width)))
-            self.built += 1
+            self.strip_count += 1
         return strips
 
     def render_lines(self, crop: Region) -> list[Strip]:

@@ -193,10 +193,10 @@ async def test_only_changed_fixed_lines_are_drawn() -> None:
         grid = run.grid
         grid.footer_lines = fixed_lines("first", "second", "third")
         grid._paint()
-        built = grid.built
+        built = grid.strip_count
         grid.footer_lines = fixed_lines("first", "other", "third")
         grid._paint()
-        assert grid.built == built + 1
+        assert grid.strip_count == built + 1
         assert [line.text.rstrip() for line in shown_strips(run)[-3:]] == [
             "first",
             "other",
