@@ -281,6 +281,21 @@ def test_the_loop_wakes_and_writes_once_a_batch(
     assert whole == (list(range(11)) if rounds == 1 else [0, 1, 5, 10])
 
 
+def test_a_simulation_at_full_speed_waits_only_for_its_reader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = sim.SimSource("sim:smt-mix,cpus=256,speed=max", 100_000_000)
+    clock = Clock(monkeypatch)
+    clock.until_ns = clock.now_ns  # any wait ends the loop
+    readable, writable = os.pipe()
+    with pytest.raises(outbox.EndedError):
+        serve.serve(source, readable, writable, readable)
+    assert clock.polls
+    assert not select.select([], [writable], [], 0)[1], "the pipe is full"
+    os.close(readable)
+    os.close(writable)
+
+
 def test_signals_become_readable_and_handlers_are_restored() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with serve.stop_signals() as fd:
