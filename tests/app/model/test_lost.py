@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -36,16 +38,18 @@ def values(span_s: float = 1.0, **shares: float) -> Values:
 
 
 def wanted_and_lost_s(
-    values_of_cpu: Values, *missing_metrics: str, ceiling_hz: float = HZ
+    values_of_cpu: Values, *missing_metrics: str, ceiling_hz: float = HZ, **more: Any
 ) -> tuple[float, list[float]]:
     """Returns the wanted time in s, and the lost time in s, by cause."""
-    report = lost_time(values_of_cpu, np.array([ceiling_hz]), FullEvaluator(*missing_metrics))
+    evaluator = FullEvaluator(*missing_metrics)
+    report = lost_time(values_of_cpu, np.array([ceiling_hz]), evaluator, **more)
     return float(report.wanted_s[0]), report.parts_s[:, 0].tolist()
 
 
-def test_parts_are_taken_in_order_from_the_rest() -> None:
+@pytest.mark.parametrize("distribute", [None, np.minimum])
+def test_parts_are_taken_in_order_from_the_rest(distribute: Any) -> None:
     case = values(10.0, idle=0.2, steal=0.1, involuntary=0.1, busy_hz=HZ / 2)
-    wanted_s, (steal_s, halted_s, clock_s) = wanted_and_lost_s(case)
+    wanted_s, (steal_s, halted_s, clock_s) = wanted_and_lost_s(case, distribute=distribute)
     assert wanted_s == pytest.approx(8)
     assert (steal_s, halted_s, clock_s) == pytest.approx((1, 1, 3))
 

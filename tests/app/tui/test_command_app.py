@@ -213,6 +213,7 @@ async def test_the_stream_is_read_once_an_interval_while_the_command_runs() -> N
         drawn: list[float] = []
         run.source._set_read_pause = drawn.append
         await until_true(lambda: run.source._may_read_late, "it runs")
+        await run.intervals(2)
         await run.pilot.press("+")
         assert drawn == [run.source.status.interval_ns / 1e9]
         await run.pilot.press("ctrl+c")

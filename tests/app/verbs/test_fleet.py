@@ -38,6 +38,9 @@ def test_a_file_lists_one_host_per_line(tmp_path: Path) -> None:
         host_names([], None)
     with pytest.raises(Failed, match="No such file"):
         host_names([], tmp_path / "none")
+    file.write_text(f"n1 # {'x' * screens.MAX_FILE_BYTES}")
+    with pytest.raises(Failed, match="larger than 1 MB"):
+        host_names([], file)
 
 
 def test_more_than_64_hosts_are_refused() -> None:
