@@ -378,7 +378,7 @@ _UNMEASURED_NAMES = {
 }  # fmt: skip
 """Names of the numbers, by key, without which causes can go undetected."""
 WAITS_OF_NO_JOB = ("a program's own waits (locks, disks, network)", "needs --watch", None)
-WAITS_OF_JOB = ("its own waits (locks, disks, network)", "states of threads not known", None)
+WAITS_OF_JOB = ("its own waits (locks, disks, network)", "thread states unknown", None)
 SLEEP_REASONS = ("why it slept", "locks, network and timers cannot be distinguished", None)
 L3_CAPACITY = ("L3 cache taken by others", "not counted", "-e cache-misses")
 """The unmeasured loss for L3 capacity; not listed if a chosen event counts misses."""

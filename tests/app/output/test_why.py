@@ -537,7 +537,7 @@ def test_a_clock_that_still_climbs_explains_its_loss() -> None:
 
 
 @pytest.mark.parametrize(
-    ("watch", "why"), [(None, "needs --watch"), ("lmp", "states of threads not known")]
+    ("watch", "why"), [(None, "needs --watch"), ("lmp", "thread states unknown")]
 )
 def test_own_waits_are_said_to_be_counted_for_a_job_with_known_states(
     watch: str | None, why: str
