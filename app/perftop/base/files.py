@@ -92,7 +92,7 @@ def replace(path: Path, data: bytes, mode: int = MODE) -> os.stat_result:
 def replace_in(
     fd: int, name: str, data: bytes | bytearray | memoryview, mode: int
 ) -> os.stat_result:
-    """Like `replace`, but in the directory of a descriptor."""
+    """Like `replace`, for a file in the directory with the descriptor `fd`."""
     temporary_name = f".{name}.{os.urandom(8).hex()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     file = os.open(temporary_name, flags, 0o600, dir_fd=fd)

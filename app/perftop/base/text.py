@@ -41,7 +41,7 @@ def cpu_list(cpus: Collection[int]) -> str:
 
 
 def short_cpu_list(cpus: Collection[int], max_cells: int) -> str:
-    """Returns these CPUs by number, or their count, such as 9 CPUs, beyond `max_cells` cells."""
+    """Returns the numbers of these CPUs, or their count (9 CPUs) if they exceed `max_cells`."""
     text = cpu_list(cpus)
     return text if len(text) <= max_cells else count_noun(len(cpus), "CPU")
 

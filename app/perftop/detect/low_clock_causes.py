@@ -253,8 +253,8 @@ def evidence(case: DropCase, cause: str) -> dict[str, Any]:
 
 
 class _TallyColumn(NamedTuple):
-    """The position of a counter in the sums of a tally: its denominator, followed by the counter
-    itself or each of its bits."""
+    """The place of a counter in the sums of a tally: first its denominator, then the counter or
+    each of its bits."""
 
     column: BlockCounter
     # the counter's denominator; None for shares of polls or of time

@@ -45,7 +45,7 @@ BYTES_PER_CLOCK = 16
 """Bytes that a 64-bit channel moves in one clock cycle, in two transfers."""
 MIN_GROWTH = 1.25
 """Minimum factor by which traffic must have grown. Smaller growth does not change latency."""
-MIN_OTHERS_WORK = 0.5
+MIN_WORK_INCREASE = 0.5
 """Minimum increase of other programs' work, in CPUs: one CPU that is busy half of the time."""
 MAX_SIBLING_CHANGE = 0.1
 """Maximum change of the share of running time with an active sibling, which affects IPC."""
@@ -238,7 +238,7 @@ class MemoryLosses:
                 learned[..., _BYTES_ROW:_OVERLAP_ROW, :] / learned[..., None, _TIME_ROW, :]
             )
         has_grown = rate > self.min_growth * learned_means[..., 0, :]
-        return np.asarray(has_grown & (others_work > learned_means[..., 1, :] + MIN_OTHERS_WORK))
+        return np.asarray(has_grown & (others_work > learned_means[..., 1, :] + MIN_WORK_INCREASE))
 
     def _contributions(self, sums: Floats, others_work: Floats, run_s: Floats) -> Floats:
         """Returns each sample's contribution to the learned sums, (samples, rows, CPUs)."""

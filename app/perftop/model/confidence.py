@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 Confidence = Literal["measured", "inferred", "unknown"]
-_WEAKEST_FIRST: tuple[Confidence, ...] = ("unknown", "inferred", "measured")
+_ASCENDING_CONFIDENCE: tuple[Confidence, ...] = ("unknown", "inferred", "measured")
 
 
 class Quantity(NamedTuple):
@@ -107,7 +107,7 @@ def combined_confidence(parts: Iterable[tuple[Confidence, float]]) -> Confidence
     for level, size in parts:
         losses[level] = losses.get(level, 0.0) + size
     substantial_loss, weaker_loss = MIN_RELEVANT_SHARE * sum(losses.values()), 0.0
-    for level in _WEAKEST_FIRST:
+    for level in _ASCENDING_CONFIDENCE:
         weaker_loss += losses.get(level, 0.0)
         if level in losses and weaker_loss >= substantial_loss:
             return level

@@ -111,9 +111,9 @@ class _WaitReason:
 
 
 def waiting_finding(report: Report, finding: Finding) -> Finding | None:
-    """Returns the finding on waits for a CPU, with the tasks that waited most: those of the watched
-    job, or without one the group of one name. Other groups that lost at least MIN_VICTIM_SHARE are
-    its `other_waits`. None if no task waited."""
+    """Returns the finding about waits for a CPU, with the tasks that waited most: those of the
+    watched job, or without one the group of one name. Other groups that lost at least
+    MIN_VICTIM_SHARE are its `other_waits`. None if no task waited."""
     session, job, totals = report.session, report.job, report.totals
     times = totals.times
     tasks = _without_quotas(times, times.tasks)
@@ -135,9 +135,9 @@ def waiting_finding(report: Report, finding: Finding) -> Finding | None:
 def _finding_on(
     report: Report, finding: Finding, waiters: _Waiters, placed_tasks: Tasks, tasks: Tasks
 ) -> Finding:
-    """Returns the finding on a group of waiting tasks. Its confidence is `measured` if they waited
-    for tasks that ran on the same CPUs, `inferred` if the CPUs of those tasks are unknown, and
-    `unknown` if the tasks are. `placed_tasks`: those of `tasks` with a known CPU."""
+    """Returns the finding about a group of waiting tasks. Its confidence is `measured` if they
+    waited for tasks that ran on the same CPUs, `inferred` if the CPUs of those tasks are unknown,
+    and `unknown` if the tasks are. `placed_tasks`: those of `tasks` with a known CPU."""
     session, job, times = report.session, report.job, report.totals.times
     span_s = report.totals.elapsed_s
     covered_s = span_s if job is not None else min(span_s, times.covered_s)

@@ -321,7 +321,7 @@ class _Wait:
     """The finding with the greatest loss of these tasks."""
     worst_totals: Totals
     latest: Finding
-    """The latest finding on these tasks; other tasks with their name may start and end."""
+    """The latest finding about these tasks; others with their name may start and end."""
     last_ns: int
     """Time up to which the tasks waited."""
     is_listed: bool = False
@@ -385,7 +385,7 @@ class WaitEpisodes:
         session.log.running_losses = [wait.episode for wait in self._waits if wait.is_listed]
 
     def _end(self, session: Session, wait: _Wait) -> None:
-        """Lists the episode with a sentence on its worst seconds in the past tense."""
+        """Lists the episode with a sentence in the past tense about its worst seconds."""
         wait.episode.end_ns = wait.last_ns
         if wait.last_ns <= wait.episode.start_ns or not wait.is_listed:
             return

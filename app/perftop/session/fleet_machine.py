@@ -94,7 +94,7 @@ def read_numbers(session: Session, interval: Interval) -> Numbers:
     numbers |= {key: machine_value(session, interval, number) for key, number in keys}
     cores = session.selected_cores()
     work = []
-    """Of each core: the sum of its busy shares, its busiest CPU's clock, and its ceiling in Hz."""
+    """For each core: the sum of its busy shares, its busiest CPU's clock, and its ceiling in Hz."""
     for core in cores:
         rows = [session.position[cpu] for cpu in session.cores[core]]
         util = np.nan_to_num(interval.values["util"][rows])

@@ -79,7 +79,7 @@ class PairScreen(PageScreen):
             return None
         return (pair.axis.start_ns + cell * pair.axis.bin_ns) / 1e9
 
-    def action_range(self, end: bool) -> None:
+    def action_set_range(self, end: bool) -> None:
         """Starts a range at the cursor, or ends it there."""
         pair = self.pair
         if not end:

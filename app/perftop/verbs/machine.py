@@ -193,7 +193,7 @@ def topology_lines(answer: Answer, _: int = 100, *, unicode: bool = True) -> lis
             widths[depth, column] = max(widths.get((depth, column), 0), len(cell))
     lines: list[str] = []
     open_depths = set[int]()
-    """Depths at which the branch of the current row has another row below."""
+    """Depths at which another branch follows below the current row."""
     for depth, cells in reversed(tree):
         padded = (cell.ljust(widths.get((depth, i), 0)) for i, cell in enumerate(cells))
         text = "   ".join(cell for cell in padded if cell).rstrip()

@@ -110,10 +110,10 @@ def _phase_trace(
 
 
 def running_median(values: Floats) -> Floats:
-    """Returns the running median of SMOOTHING_CHUNKS values; at the ends, of fewer values, equally
-    many on both sides."""
+    """Returns the running median of SMOOTHING_CHUNKS values. Near the ends, the window is smaller
+    but still symmetric."""
     medians = values.copy()
-    # the values at the ends stay those of the largest window that fits
+    # values near the ends keep the median of the largest window that fits
     for reach in range(1, SMOOTHING_CHUNKS // 2 + 1):
         if len(values) > 2 * reach:
             windows = sliding_window_view(values, 2 * reach + 1)

@@ -189,7 +189,7 @@ RESEND_NS = 60_000_000_000
 MAX_DETAILS = 32  # maximum number of processes with details in one record; each takes about 0.1 ms
 
 ProcessId = tuple[int, int, str]
-"""PID, start ticks and name of a process; another program has another name."""
+"""PID, start ticks and name of a process; the name changes if it executes another program."""
 
 
 class SentDetails:

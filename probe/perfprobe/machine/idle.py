@@ -146,9 +146,9 @@ def trouble_text(errno_value: int, call: str) -> str:
 
 # --- parts ----------------------------------------------------------------------------------------
 
-NS = 1e-9
+S_PER_NS = 1e-9
 ORIGIN = "idle transitions"
-BUSY = Counter("busy_s", "not idle", "s", ORIGIN, scale=NS)
+BUSY = Counter("busy_s", "not idle", "s", ORIGIN, scale=S_PER_NS)
 STATES = {
     "neither_s": lib.PP_TRACED + lib.PP_IDLE_NEITHER,
     "lp0_s": lib.PP_TRACED + lib.PP_IDLE_LP0,
@@ -181,7 +181,7 @@ def open_traced_parts(rows: Sequence[Cpu]) -> list[Part]:
             if core in pairs
         }
         names = [(key, key.removesuffix("_s")) for key in STATES]
-        counters = [Counter(key, name, "s", ORIGIN, scale=NS) for key, name in names]
+        counters = [Counter(key, name, "s", ORIGIN, scale=S_PER_NS) for key, name in names]
         parts.append(TracedPart(None, "core", counters, states))
     return parts
 

@@ -29,7 +29,7 @@ from perfprobe.perf.perf_pmus import (
 )
 
 HW_CACHE = 3  # PERF_TYPE_
-NS = 1e-9
+S_PER_NS = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,8 @@ SOFTWARE_EVENTS = (
     GenericEvent("major-faults", "page faults that needed a disk", 6),
     GenericEvent("alignment-faults", "accesses that the kernel had to align", 7),
     GenericEvent("emulation-faults", "instructions that the kernel had to emulate", 8),
-    GenericEvent("cpu-clock", "elapsed time by the kernel's clock", 0, "s", NS),
-    GenericEvent("task-clock", "elapsed time by the tasks' clock", 1, "s", NS),
+    GenericEvent("cpu-clock", "elapsed time by the kernel's clock", 0, "s", S_PER_NS),
+    GenericEvent("task-clock", "elapsed time by the tasks' clock", 1, "s", S_PER_NS),
     GenericEvent("bpf-output", "records that BPF programs wrote", 10),
     GenericEvent("cgroup-switches", "switches to a task of another control group", 11),
 )

@@ -165,7 +165,7 @@ class Monitor(PromptScreen):
         else:
             self._controls.select_range(message.first_ns, message.last_ns)
 
-    def action_range(self, end: bool) -> None:
+    def action_set_range(self, end: bool) -> None:
         """Starts a range at the shown moment, or ends it there and shows its numbers."""
         session, interval = self.last_state.session, self.last_state.interval
         if session is None or interval is None:

@@ -172,7 +172,7 @@ class PageWidget(LineWidget):
         """Returns the lines of the whole widget at this size; missing lines are blank."""
 
     def update(self) -> None:
-        """Makes all lines and draws those that have changed."""
+        """Computes all lines and draws those that have changed."""
         width, height = self.size
         if width and height:
             self._lines = self.page(width, height)
@@ -395,7 +395,7 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
         self.draw_selection()
 
     async def sort_by(self, order: str) -> None:
-        """Sorts rows in this order, or reverses them if they are sorted so already."""
+        """Sorts rows in this order, or reverses them if they already have it."""
         is_same = order == self.settings.order
         await self.run_action("screen.reverse" if is_same else f"screen.sort({order!r})")
 
