@@ -15,6 +15,7 @@ from perfprobe import opening, serve
 from perfprobe.errors import MsrsNotRestored
 from perfprobe.instruments.selftest import run
 from perfprobe.kernel import access
+from perfprobe.native import tsc_rate
 
 
 @pytest.mark.parametrize(("wrong", "status"), [([], 0), (["cycles"], 1)])
@@ -60,6 +61,16 @@ def test_impossible_requests_are_refused_in_one_line(
     output = capsys.readouterr()
     assert error in output.err
     assert (output.out, output.err.count("\n")) == ("", 1)
+
+
+def test_the_tsc_is_measured_while_a_stream_opens_its_source(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise the first message would wait for the measurement."""
+    monkeypatch.setattr(access, "drop_capabilities", lambda *_: None)
+    monkeypatch.setattr(tsc_rate, "_span_start", None)
+    assert command.main(["stream", "--source", "nobody"]) == 2
+    assert tsc_rate._span_start is not None
 
 
 def test_stdout_is_blocking_again_if_registers_cannot_be_restored(
