@@ -73,6 +73,23 @@ def test_the_tsc_is_measured_while_a_stream_opens_its_source(
     assert tsc_rate._span_start is not None
 
 
+@pytest.mark.parametrize(("line", "watches_job"), [
+    ("os", False), ("os --watch PID", True), ("os --watch-tree PID", True),
+    ("sim:demo --watch lmp", False),
+])  # fmt: skip
+def test_only_a_real_job_needs_a_capability_for_its_wait_channels(
+    line: str, watches_job: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped: list[bool] = []
+    monkeypatch.setattr(
+        access, "drop_capabilities", lambda *_, watches_job=False: dropped.append(watches_job)
+    )
+    monkeypatch.setattr(serve, "serve", lambda *_, on_hello, **__: on_hello())
+    words = line.replace("PID", str(os.getpid())).split()
+    assert command.main(["stream", "--source", *words]) == 0
+    assert dropped[-1] == watches_job
+
+
 def test_stdout_is_blocking_again_if_registers_cannot_be_restored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
