@@ -134,7 +134,7 @@ class Verdict(NamedTuple):
 
 
 class DropCase(NamedTuple):
-    """The data that the cause of a turbo drop is determined from."""
+    """The data from which the cause of a turbo drop is determined."""
 
     counts: DropCounts
     cap: ClockCap | None
@@ -375,8 +375,8 @@ of such code may count up to twice."""
 
 
 class SimdTasks:
-    """Finds the task that kept a core at a SIMD level between two records of tasks. A record has a
-    task under the CPU on which it last ran, so the task must be on the core in both records."""
+    """Finds the task that kept a core at a SIMD level between two records of tasks. A record lists
+    a task under the CPU on which it last ran, so the task must be on the core in both records."""
 
     def __init__(self, tally: CounterTally, cores: Cores) -> None:
         self._levels = [tally.entries[key] for key in LICENSE_COUNTERS if key in tally.entries]

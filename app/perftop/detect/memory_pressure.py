@@ -430,7 +430,7 @@ class CacheLosses(MemoryLosses):
 
 L3_RECORD = "l3_groups"
 DEFAULT_GROUP = "(default)"
-"""Name of the group of all tasks that are in no other group."""
+"""Name of the group of all tasks that are not in another group."""
 MAX_L3_GROUPS, MAX_NAME_LENGTH, MAX_NAMED_GROUPS = 256, 60, 3
 """Maximum number of groups used, of characters of a name, and of groups listed as evidence."""
 MAX_AGE_NS = 10_000_000_000

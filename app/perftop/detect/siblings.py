@@ -98,7 +98,7 @@ class SiblingLosses:
         running seconds with the sibling, cycles whose slots went to the sibling."""
         self._alone_s: Floats = np.zeros(n)
         self._alone_ns: Ints = np.zeros(n, np.int64)
-        """Seconds for which each CPU has run alone, and the raw time at which it last did."""
+        """Seconds for which each CPU has run alone, and the raw time at which it last ran alone."""
         self._history = SiblingHistory(n, LOSS_START)
         self._has_contention = CONTENTION_KEY in reader.evaluator.metrics
         """Whether the stream counts the slots that go to the sibling."""

@@ -305,7 +305,7 @@ def _describe_halt(halt: ShareEpisode) -> None:
 
 
 class HaltMarkers:
-    """Markers of possible causes: each gives the seconds of standstill that its cause explains."""
+    """Markers of possible causes; each returns the seconds that its cause explains."""
 
     def __init__(self, reader: SampleReader) -> None:
         hello, self._counters = reader.hello, reader.counters

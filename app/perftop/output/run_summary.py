@@ -314,7 +314,7 @@ def _measures(
     extremes: Callable[[str], dict[str, float]],
 ) -> Line:  # fmt: skip
     """Returns the measure of each metric over these CPUs, and in `why`, if there are any, the
-    reasons for missing ones that the source can measure. `extremes`: those of a metric."""
+    reasons for missing ones that the source can measure. `extremes`: of a metric."""
     means, index = interval.values.group(rows), interval.values.registry.index
     line: Line = {key: _measure_json(float(means[index[key]]), extremes(key))
                   for key in session.evaluator.metrics}  # fmt: skip

@@ -108,7 +108,7 @@ def ending_lines(
     session: Session, tally: EpisodeTally, line: Line, argv: Sequence[str] | None = None,
     requested_keys: Sequence[str] | None = None, *, brief: bool = False,
 ) -> list[str]:  # fmt: skip
-    """Returns the final lines, on the command, if any, and the summary. `line`: the summary as
+    """Returns the final lines: about the command, if any, and the summary. `line`: the summary as
     JSON. `requested_keys`: metrics to summarise. `brief`: after a command, only lines on it."""
     lines = []
     if argv is not None:

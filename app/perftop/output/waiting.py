@@ -31,7 +31,7 @@ from perftop.session.task_times import UNKNOWN_CPU, RunTimes, TaskTimes, sum_tim
 
 MAX_NAME, MAX_STATE = 15, 40
 MIN_WAIT_SHARE = 0.05
-"""A task is waiting if it waited for at least this share of the time in which it ran or waited."""
+"""Minimum share of a task's running and waiting time for which it waited, to count as waiting."""
 MIN_BLAME_SHARE = 0.1
 """Minimum time that a task must have run on the CPUs of the waiting tasks, as a share of their
 waiting time, to be named."""

@@ -60,7 +60,7 @@ MIN_ALWAYS_SHARE = 0.97
 MAX_STILL_ACTIVE_NS = 1_000_000_000
 """Maximum age in ns of the last activity of a cause that counts as still active."""
 MAX_CORE_SHARE = 0.5
-"""Maximum sum of the shares of a core's tasks for which it has room for another task."""
+"""Maximum sum of the shares of a core's tasks at which it has room for another task."""
 MIN_CAPPED_LOSS = 0.7
 """Minimum lost share of the IPC for which a sibling's resctrl cap on memory bandwidth is blamed. On
 Intel CPUs, the cap slows the whole core, which costs more than sharing the core does."""

@@ -143,7 +143,7 @@ class JobTerminal:
             fd = _write_if_open(fd, data)
 
     def finish(self) -> None:
-        """Makes `copy` end. Called after the command has ended."""
+        """Ends `copy`. Called after the command has ended."""
         os.write(self._finish, b"\n")
 
 

@@ -288,8 +288,7 @@ class Recording(_Closable):
         return blocks
 
     def _next_block(self, offset: int) -> int | None:
-        """Returns the offset of the next message that can be read without those before it, if
-        any."""
+        """Returns the offset of the next message that can be read without earlier ones, if any."""
         while len(data := self._bytes(offset, WINDOW_BYTES)) > PREFIX_BYTES:
             match = BLOCK_START.search(data, PREFIX_BYTES)
             start = match.start() if match is not None else len(data) - PREFIX_BYTES

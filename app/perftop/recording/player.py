@@ -60,8 +60,8 @@ SEEK_PAUSE_S = 0.005
 
 
 class Playback:
-    """Reads a recording into a session of its own, from the block that contains a given moment
-    on."""
+    """Reads a recording into its own session, starting at the block that contains a given
+    moment."""
 
     def __init__(
         self, recording: AnyRecording, time_ns: int, episodes: RecordingEpisodes | None = None,

@@ -155,7 +155,7 @@ class Ring:
         self._link_parts(KEPT_BY_USER, 0)
 
     def keep_span(self, name: str, since_ns: int, until_ns: int) -> None:
-        """Keeps everything between these raw times, and up to one part more at both ends.
+        """Keeps everything between these raw times, and up to one more part at each end.
         Overlapping spans become one recording, up to twice the length of the ring."""
         now_ns, keep = self._now_ns, self._keep
         if until_ns < now_ns:

@@ -166,8 +166,8 @@ def distinct_names(names: Sequence[str], room: int) -> dict[str, str]:
 
 
 def machine_verdict(machine: Machine, room: int = 200) -> tuple[str, float]:
-    """Returns a sentence of at most `room` cells on the costliest cause of loss on a machine, and
-    the Unix time in s at which its episode began; NaN if there is none."""
+    """Returns a sentence of at most `room` cells about the costliest cause of loss on a machine,
+    and the Unix time in s at which its episode began; NaN if there is none."""
     episode = next((e for e in machine.running if e.is_wrong and e.group == machine.cause), None)
     if episode is not None:
         return first_that_fits(_episode_wordings(machine, episode), room), episode.start

@@ -350,8 +350,8 @@ def _verdict_lines(pair: PairState) -> list[Line]:
 
 
 def _work_runs(comparison: Comparison, *, ascii_: bool) -> list[Run]:
-    """Returns the difference in instructions per second, and the factors of which it is the
-    product; [] if one of them is unknown."""
+    """Returns the difference in instructions per second, and its factors; [] if one of them is
+    unknown."""
     rows = {row.number.key: row for row in comparison.rows}
     factors = {name: rows[key].side_b / rows[key].side_a for name, key in WORK_FACTORS.items()
                if key in rows and rows[key].side_a}  # fmt: skip

@@ -319,7 +319,7 @@ class TaskScanner:
             self._ready = _non_empty(managers=managers, quotas=quotas)
 
     def _make_records(self, by_cpu: dict[int, list[_RunningTask]]) -> Iterator[None]:
-        """Makes the records of the tasks that ran on each CPU, the task that ran most first."""
+        """Builds the records of the tasks that ran on each CPU, busiest first."""
         count = max(TASKS_PER_CPU, MAX_WAITS // max(1, len(by_cpu)))
         for runners in by_cpu.values():
             runners.sort(key=lambda runner: -runner.reading.share)

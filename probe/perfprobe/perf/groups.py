@@ -90,9 +90,9 @@ def cpu_part(
     mapped: bool = True,
     lacking: Iterable[tuple[int, str, Trouble]] = (),
 ) -> PerfPart:
-    """Makes a part with counters of CPUs from open groups. `wanted`: the events planned
-    for each CPU. `table`: the counters. `lacking`: CPU, key and reason of each missing counter. An
-    offline CPU is assumed to have the counters of an open CPU with the same planned events."""
+    """Creates a part with counters of CPUs from open groups. `wanted`: the events planned for each
+    CPU. `table`: the counters. `lacking`: CPU, key and reason of each missing counter. An offline
+    CPU is assumed to have the counters of an open CPU with the same planned events."""
     opened_by_events: dict[tuple[Event, ...], OpenedEvents] = {}
     for cpu, result in opened.items():
         opened_by_events.setdefault(tuple(wanted[cpu]), result)

@@ -165,8 +165,8 @@ def block_sizes(hello: Hello) -> list[BlockSize]:
 
 
 def load_frame(announced: list[BlockSize], body: dict[str, Any]) -> Frame:
-    """Makes a frame from a decoded map, faster than `load`, because most messages are frames. Skips
-    blocks that hello did not announce; raises WireError for a block of another size."""
+    """Creates a frame from a decoded map, faster than `load`, because most messages are frames.
+    Skips blocks that hello did not announce; raises WireError for a block of another size."""
     seq, time_ns = body.get("seq"), body.get("time_ns")
     lost_count, late_count = body.get("lost", 0), body.get("late", 0)
     raw_blocks, records = body.get("blocks"), body.get("records", {})
@@ -192,7 +192,7 @@ def load_frame(announced: list[BlockSize], body: dict[str, Any]) -> Frame:
 
 
 def load_packed(body: dict[str, Any]) -> Packed:
-    """Makes a packed message from a decoded map; faster than `load`, for recordings."""
+    """Creates a packed message from a decoded map; faster than `load`, for recordings."""
     time_ns, first, crc, data = map(body.get, ("time_ns", "first", "crc", "data"))
     if (type(time_ns), type(first), type(crc), type(data)) != (int, bool, int, bytes):
         raise WireError("a damaged packed message (a field has a wrong type)")
@@ -207,7 +207,7 @@ _fields: dict[type[Any], list[tuple[str, Any, bool]]] = {}
 
 
 def load(cls: type[T], value: Any, where: str) -> T:
-    """Makes an object of the dataclass `cls` from a decoded map. Unknown keys are skipped. Raises
+    """Creates an object of the dataclass `cls` from a decoded map. Unknown keys are skipped. Raises
     WireError for a wrong or missing key, whose name begins with `where`."""
     if not isinstance(value, dict):
         raise WireError(f"{where}: a map was expected")

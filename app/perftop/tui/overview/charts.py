@@ -82,7 +82,7 @@ class ChartPage:
     def make_lines(
         self, interval: Interval, order: Sequence[int], settings: ViewSettings, glyphs: Glyphs
     ) -> None:
-        """Makes the lines for this interval. `order`: indexes in `Cores.rows`, as drawn."""
+        """Draws the lines for this interval. `order`: indexes in `Cores.rows`, as drawn."""
         session, layout = self._session, self.layout
         assert layout is not None
         if order != self._order:

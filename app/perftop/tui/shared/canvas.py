@@ -106,7 +106,7 @@ class LineWidget(Widget, metaclass=AbstractWidgetMeta):
 
     @abstractmethod
     def redraw(self) -> None:
-        """Makes and draws all lines, for another size or theme."""
+        """Computes and draws all lines, for another size or theme."""
 
     @property
     def size(self) -> Size:
@@ -114,7 +114,7 @@ class LineWidget(Widget, metaclass=AbstractWidgetMeta):
         return self.outer_size
 
     def forget_strips(self) -> None:
-        """Makes the next painting draw all lines, in the current theme."""
+        """Causes the next painting to draw all lines, in the current theme."""
         self._painted, self._writers = [], {}
         self._theme = self.app.current_theme.name
 
@@ -247,7 +247,7 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
 
     @abstractmethod
     def make_lines(self) -> None:
-        """Makes the lines of this interval: sets `line_count`, `header_lines`, `footer_lines`."""
+        """Lays out this interval's lines: sets `line_count`, `header_lines`, `footer_lines`."""
 
     @abstractmethod
     def line(self, y: int) -> Line:
@@ -313,7 +313,7 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
         self.scroll_to_cursor()
 
     def draw(self) -> None:
-        """Makes the lines of the interval, and paints the visible lines that have changed."""
+        """Computes the lines of the interval, and paints the visible lines that have changed."""
         if self._is_laid_out:
             self.make_lines()
             self._paint()

@@ -105,7 +105,7 @@ class HeatMap(PaneledView):
         self.line_count = len(self._heat_layout.lines)
 
     def make_lines(self) -> None:
-        """Makes the marks of cells, and the lines above, below and beside the map."""
+        """Computes the markers of cells, and the lines above, below and beside the map."""
         heat = self._heat = HeatValues(
             self.session, self.interval, self.settings, self.cores, self._row_episodes, self._heat
         )
@@ -153,7 +153,7 @@ class HeatMap(PaneledView):
         self._make_side(selected)
 
     def _make_side(self, selected: int | None) -> None:
-        """Makes the lines beside the map: the worst cores, the losses of packages, and a remedy."""
+        """Draws the lines beside the map: the worst cores, the losses of packages, and a remedy."""
         size, height = self.side_width - SIDE_GAP, self.size.height - FOOTER_LINES
         if size <= 0:
             self.side_lines = []

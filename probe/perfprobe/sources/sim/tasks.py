@@ -99,7 +99,7 @@ class SimTasks:
 
 
 class SimWatchedJob:
-    """Makes the record of the watched job. Each of its processes has one thread, which runs and
+    """Builds the record of the watched job. Each of its processes has one thread, which runs and
     waits as its TaskShare specifies. `text` is the job's PID or name. Raises Unavailable if no
     process has the PID."""
 
