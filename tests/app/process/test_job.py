@@ -71,6 +71,12 @@ def test_missing_and_non_executable_programs_have_the_status_of_a_shell(tmp_path
     assert (broken.status, broken.failed) == (126, EXEC_FAILURES[errno.ENOEXEC])
 
 
+def test_the_command_does_not_inherit_an_ignored_sigpipe() -> None:
+    """Python ignores SIGPIPE; a command that it starts must not."""
+    result = run("sh", "-c", "yes | head -1 > /dev/null; kill -PIPE $$; exit 3")
+    assert result.status == 128 + signal.SIGPIPE
+
+
 INTERRUPTED = """
 import os, signal
 from perftop.process.job import Job

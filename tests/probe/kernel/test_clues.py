@@ -127,3 +127,19 @@ def test_reading_a_log_without_new_messages_does_not_wait(tmp_path: Path) -> Non
     assert len(reader.record()) == 3
     os.close(writer)
     reader.close()
+
+
+@pytest.mark.parametrize(("disabled", "deepest"), [("0", "C6, 170 µs"), ("1", "C1, 2 µs")])
+def test_the_deepest_idle_state_is_the_slowest_that_is_enabled(
+    tmp_path: Path, disabled: str, deepest: str
+) -> None:
+    for n, state in enumerate([("POLL", "0", "0"), ("C1", "2", "0"), ("C6", "170", disabled)]):
+        at = tmp_path / CPUS / f"cpu0/cpuidle/state{n}"
+        at.mkdir(parents=True)
+        for name, text in zip(("name", "latency", "disable"), state, strict=True):
+            (at / name).write_text(f"{text}\n")
+    assert read_settings(tmp_path) == {"deepest_idle_state": deepest}
+
+
+def test_values_are_bounded(tmp_path: Path) -> None:
+    assert len(read_settings(write_tree(tmp_path, huge_pages="x" * 4000))["huge_pages"]) == 200

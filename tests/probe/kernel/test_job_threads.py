@@ -354,3 +354,14 @@ def test_a_job_can_be_a_control_group_or_a_unit(tmp_path: Path) -> None:
     for _ in absent.find_threads(processes):
         pass
     assert absent.pids == []
+
+
+def test_a_reused_pid_is_not_the_job(tmp_path: Path) -> None:
+    write_process(tmp_path, 10, start=500)
+    write_thread(tmp_path, 10, 10)
+    watched = scan(WatchedJob(tmp_path, "010"), tmp_path)
+    assert tids(watched, S) == ["10"]
+    write_process(tmp_path, 10, start=501)
+    assert scan(watched, tmp_path).read_due_threads(2 * S) == {
+        "watched": {"threads": {}, "more": 0}
+    }

@@ -20,7 +20,7 @@ from waiting import first_frame
 
 from perfprobe import wire
 from perfprobe.errors import Unavailable
-from perfprobe.kernel import tasks
+from perfprobe.kernel import task_files, tasks
 from perfprobe.kernel.job_threads import WatchedJob
 from perfprobe.opening import open_os
 from perfprobe.sources.sim.source import SimSource
@@ -167,3 +167,34 @@ def test_psutil_waits_until_it_is_needed() -> None:
     code = "import perfprobe.machine.source, sys; print({'psutil', 'numpy'} & sys.modules.keys())"
     result = python(code)
     assert result.stdout == "set()\n"
+
+
+def test_details_of_a_process_are_short_and_printable(
+    child: Callable[..., subprocess.Popen[bytes]],
+) -> None:
+    process = child("print('ready', flush=True); input()", b"\xff", "x" * 300)
+    result = task_files.process_details(process.pid)
+    command = result.pop("command")
+    assert isinstance(command, str)
+    assert len(command) == task_files.MAX_COMMAND
+    assert " ? xxx" in command
+    message = wire.Frame(1, 0, {}, records={"details": {"1": result | {"command": command}}})
+    assert wire.encode(message), "bytes that are no text do not stop the stream"
+    assert result.keys() == {"user", "threads", "affinity"}
+    assert result["threads"] == 1
+    process.kill()
+    process.wait()
+    assert task_files.process_details(process.pid) == {}
+
+
+def test_details_are_sent_once_a_minute() -> None:
+    report = task_files.SentDetails()
+    who = [(pid, 5, "job") for pid in range(task_files.MAX_DETAILS + 3)]
+    assert report.due_processes([*who, *who], 0) == who[:-3]
+    assert report.due_processes(who, 1 * S) == who[-3:]
+    assert report.due_processes(who, 2 * S) == []
+    assert report.due_processes([(0, 6, "job"), (1, 5, "exec")], 3 * S) == [
+        (0, 6, "job"),
+        (1, 5, "exec"),
+    ]
+    assert report.due_processes(who, task_files.RESEND_NS) == who[:-3]

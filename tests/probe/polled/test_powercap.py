@@ -137,3 +137,11 @@ def test_the_clock_of_the_uncore_or_its_limit(
     if clocks:
         assert list(source.read()) == [(0, clocks)]
     source.close()
+
+
+def test_a_disabled_limit_is_none(two_packages: Path) -> None:
+    trees.put(two_packages, f"{ZONES}/intel-rapl:0/enabled", "0\n")
+    trees.put(two_packages, f"{ZONES}/intel-rapl:1/constraint_0_power_limit_uw", "0\n")
+    powercap = Powercap(two_packages, topology.read_cpus(two_packages))
+    assert [c.key for c in powercap.block.counters] == ["energy_j"]
+    powercap.close()
