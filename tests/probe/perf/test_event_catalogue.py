@@ -131,6 +131,9 @@ def test_a_name_of_perf_is_resolved_with_the_kernels_formats(
     event = result.events["cpu"]
     assert (event.type, event.config, event.kernel_only) == (4, 0x1D1, True)
     assert result.description == "Hits in L1"
+    (row,) = event_catalogue.list_events(tmp_path, "hits in")["events"]
+    assert (row["name"], row["about"]) == ("mem_load_retired.l1_hit", "Hits in L1")
+    assert (row["pmu"], row["unit"], row["scale"], row["open"]) == ("cpu", "1", 1.0, [])
 
 
 # --- event list -----------------------------------------------------------------------------------
