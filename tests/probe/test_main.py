@@ -73,10 +73,15 @@ def test_the_tsc_is_measured_while_a_stream_opens_its_source(
     assert tsc_rate._span_start is not None
 
 
-@pytest.mark.parametrize(("line", "watches_job"), [
-    ("os", False), ("os --watch PID", True), ("os --watch-tree PID", True),
-    ("sim:demo --watch lmp", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("line", "watches_job"),
+    [
+        ("os", False),
+        ("os --watch PID", True),
+        ("os --watch-tree PID", True),
+        ("sim:demo --watch lmp", False),
+    ],
+)
 def test_only_a_real_job_needs_a_capability_for_its_wait_channels(
     line: str, watches_job: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
