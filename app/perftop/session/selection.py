@@ -111,7 +111,7 @@ def parse_filter(text: str) -> Filter | None:
     return Filter(text.strip(), is_steady, tuple(tuple(terms) for terms in alternatives))
 
 
-_WORD_PATTERN = re.compile(r'(!*)(?:"([^"]*)("?)|([^\s|"]*))')
+_WORD_PATTERN = re.compile(r'(!*)(?:"([^"]*)("?)|([^\s|"<>=]*(?:\s*[<>=]+\s*[^\s|"]*)?))')
 
 
 def _next_term(text: str, position: int) -> tuple[_Term, int]:
@@ -218,7 +218,7 @@ _NAMES = {metric.label.lower().replace(" ", "_"): key for key, metric in METRICS
 _NAMES |= {name: name for name in (*METRICS, *STATES)}
 _ORDER_OPERATORS = {">": np.greater, ">=": np.greater_equal, "<": np.less, "<=": np.less_equal}
 _EQUAL_OPERATORS = {"=", "=="}
-_COMPARISON_PATTERN = re.compile(r"([^<>=]*)([<>=]+)(.*)", re.DOTALL)
+_COMPARISON_PATTERN = re.compile(r"([^<>=\s]*)\s*([<>=]+)\s*(.*)", re.DOTALL)
 _NUMBER_PATTERN = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(.*)", re.DOTALL)
 
 

@@ -91,6 +91,7 @@ def test_cpus_can_be_filtered_by_place(text: str, expected: str) -> None:
 
 @pytest.mark.parametrize(("text", "expected"), [
     ("util>80", "0"),
+    ("util > 80", "0"), ("pkg:0 util> 80 nginx", "0"),
     ("util>=50", "0,4,6"),
     ("UTIL<50%", "1-2,5"),
     ("util<=.0", "2"),
@@ -276,9 +277,9 @@ def test_an_empty_text_is_not_a_filter(text: str) -> None:
     ("utl>3", 0, "unknown metric 'utl': did you mean util? To search for the text, quote it"),
     ("!inv>3", 1, "unknown metric 'inv': did you mean invol? To search for the text, quote it"),
     ("qqqq>3", 0, "unknown metric 'qqqq'; try busy. To search for the text, quote it"),
-    ("util >80", 5, "a metric is missing before >: busy>80"),
+    (">80", 0, "a metric is missing before >: busy>80"),
     ("util>", 5, "a number is missing: util>80"),
-    ("util> 80", 5, "a number is missing: util>80"),
+    ("util > x", 7, "'x' does not fit: util>80"),
     ("util>x", 5, "'x' does not fit: util>80"),
     ("util>-1", 5, "'-1' does not fit: util>80"),
     ("util>80GHz", 7, "'80GHz' does not fit: util>80"),
