@@ -414,11 +414,10 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
         first_footer = max(len(self.header_lines), height - len(self.footer_lines))
         room = first_footer - len(self.header_lines)
         lines = [self.line(y) for y in range(top, min(top + room, self.line_count))]
-        if not self.line_count:
-            lines = [BLANK]  # even without room for it, as on a tiny page of a core
-            if (shown_filter := self.settings.filter) is not None:
-                text = safe_cells(shown_filter.text)
-                lines = [([(" no CPU matches ", "text"), (text, "bright")], "calm")]
+        has_cores = self._layout_inputs is not None and bool(self.cores.rows)
+        if not (self.line_count or has_cores) and self.settings.filter is not None:
+            text = safe_cells(self.settings.filter.text)
+            lines = [([(" no CPU matches ", "text"), (text, "bright")], "calm")]
         lines += [BLANK] * (room - len(lines))
         lines = [*((runs, "calm") for runs in self.header_lines), *lines, *self.footer_lines]
         line_width = self.width

@@ -71,6 +71,14 @@ async def test_fewer_cores_are_harmless_to_a_page_without_a_size() -> None:
         assert view.needs_layout()
 
 
+async def test_a_page_without_charts_does_not_say_that_a_filter_matches_nothing() -> None:
+    async with running_app(Machine(cores=2), (60, 12)) as run:
+        await run.intervals(3)
+        await run.pilot.press("slash", "0", "enter", "enter")
+        await run.pilot.pause()
+        assert page_lines(run)[0].startswith(" core 0")
+
+
 # --- what else is known about the CPU
 
 
