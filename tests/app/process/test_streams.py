@@ -442,3 +442,10 @@ def test_a_newer_probe_is_not_mistaken_for_the_output_of_a_start_file() -> None:
     assert str(failed).endswith("(1): use the same version of perftop for both")
     failed = streams._decode(wire.Decoder(), b"Welcome to n007\n", [], "n007")
     assert str(failed).endswith("; its shell's startup files must print nothing: ssh n007 true")
+
+
+def test_a_probe_has_a_process_group_of_its_own() -> None:
+    code = f"sys.exit(7 if os.getpgid(0) != {os.getpgid(0)} else 8)"
+    with pytest.raises(Failed) as caught:
+        asyncio.run(read(child(code)))
+    assert caught.value.status == 7

@@ -150,3 +150,10 @@ def test_a_group_is_named_by_its_owner(group: str, name: str) -> None:
 ])  # fmt: skip
 def test_a_path_is_shortened_to_its_last_part(group: str, name: str) -> None:
     assert short_owner(group) == name
+
+
+def test_a_hostile_name_is_escaped() -> None:
+    name = "/a\x1b[31m"
+    pid_record = {"groups": {name: [0.5, 10, 5, 9000]}, "pids": {"7": [name]}}
+    (quota,) = run_times({"quotas": pid_record}).quotas.quotas_of(7)
+    assert quota.group == "/a?[31m"

@@ -173,3 +173,11 @@ def test_distant_gaps_are_not_joined(apart_s: float, count: int) -> None:
     """At 2 ms they differ by more than 20 us and 2 %."""
     results = [run(AT_3_GHZ, [(2e-3 + i * apart_s, 10e-6)]) for i in range(2)]
     assert len(ramp_runs.ramp_of_runs(answer(*results, run(AT_3_GHZ))).halts) == count
+
+
+def test_the_cost_of_time_stamps_is_subtracted() -> None:
+    result = evaluated(run(AT_3_GHZ, stamp=400))
+    assert result.levels[0].hz == pytest.approx(3e9, rel=2e-3)
+    assert result.lost == pytest.approx(0, abs=1e-3)
+    gaps = evaluated(run(AT_3_GHZ, HALTS, stamp=400)).gaps
+    assert [gap.length_s for gap in gaps] == pytest.approx([it[1] for it in HALTS], abs=0.1e-6)

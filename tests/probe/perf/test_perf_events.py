@@ -308,3 +308,13 @@ def test_all_work_is_done_with_too_few_threads(given: int, monkeypatch: pytest.M
     assert run_in_threads(one, range(40)) == [-item for item in range(40)]
     assert sorted(ran) == [*range(40)]
     assert len(started) == given
+
+
+def test_events_that_were_open_with_guests_are_closed() -> None:
+    def refuse_second(event: Event, _cpu: int, host_only: bool) -> int:
+        return errno.EOPNOTSUPP if event.key == "cycles" and not host_only else 0
+
+    kernel = fakeperf.Kernel(refuse=refuse_second)
+    opened = run(kernel)
+    assert opened.host_only
+    assert len(kernel.opened) == len(opened.events)
