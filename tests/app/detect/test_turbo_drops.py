@@ -131,6 +131,8 @@ def test_cores_that_drop_together_are_one_episode_without_the_other_cores() -> N
     assert [e.cpus for e in machine.running] == [[0, 3, 4, 7], [1, 5]]
     machine.advance([0, 0.2, 0, 0], samples=PAUSE)
     assert [e.cpus for e in machine.ended] == [[0, 3, 4, 7]]
+    (alone,) = CoreClocks().advance([0.2, 0.04, 0, 0]).running
+    assert alone.cpus == [0, 4], "core 1 is low, but too little to start a drop"
 
 
 def test_an_alternating_clock_is_one_episode() -> None:

@@ -109,13 +109,14 @@ def test_a_sibling_is_moved_only_if_another_core_has_room(
     assert hint.startswith("run stream["), "the other cores are offline"
 
 
-@pytest.mark.parametrize(("least", "is_capped"), [(0.7, False), (0.1, True)])
+@pytest.mark.parametrize(("depth", "is_capped"), [(0.69, False), (0.7, True)])
 def test_a_loss_too_large_for_a_sibling_is_explained_by_a_cap_on_bandwidth(
-    least: float, is_capped: bool, monkeypatch: pytest.MonkeyPatch
+    depth: float, is_capped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(why_report, "MIN_CAPPED_LOSS", least)
     session, _ = session_and_report("neighbour")
     monkeypatch.setitem(session.hello.settings, "bandwidth_caps", "batch 10")
+    for episode in (*session.detector.running, *session.ended):
+        monkeypatch.setattr(episode, "depth", depth)
     finding = report(session).findings[0]
     assert ("(batch 10)" in " ".join(finding.evidence)) is is_capped
     assert finding.hint.startswith("MB in /sys/fs/resctrl") is is_capped
