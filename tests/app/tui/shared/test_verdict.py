@@ -438,6 +438,14 @@ def test_after_a_pause_the_verdict_is_on_the_last_seconds(monkeypatch: pytest.Mo
         assert (again.text, again.span_s) == (live.text, live.span_s)
 
 
+def test_a_span_without_samples_has_no_verdict_and_no_alarm() -> None:
+    hello, *frames = messages_of_two_hogs()
+    session = session_of(new_session(hello), frames)
+    totals = session.totals()
+    verdict = verdict_module._verdict(session, totals.minus(totals), session.snapshot)
+    assert (verdict.text, verdict.level) == ("No verdict: no samples in 10.0 s", 0)
+
+
 # --- the episodes shown at a given time, and the sentences of ended ones
 
 

@@ -64,6 +64,19 @@ def many_cores(cores: int = 24) -> Machine:
     return Machine(cores=cores, loads=loads, ceiling_hz=3.0e9)
 
 
+async def test_all_rows_of_few_cores_are_visible_at_each_height() -> None:
+    heights = set()
+    async with viewing(Machine(cores=2)) as view:
+        for lines in range(28, 36):
+            await view.run.pilot.resize_terminal(120, lines)
+            await view.run.pilot.pause()
+            past = view.past
+            heights.add(past.size.height)
+            room = past.size.height - len(past.header_lines) - len(past.footer_lines)
+            assert past.line_count <= room, past.size
+    assert heights >= {timeline.MIN_HEIGHT_FOR_TIMES - 1, timeline.MIN_HEIGHT_FOR_TIMES}
+
+
 # --- time
 
 
