@@ -87,7 +87,7 @@ int pp_idle_read_core(const void *base, uint64_t index, uint64_t *sums, int *kno
     return 0;
 }
 
-/* Reads all sums of a CPU's row, extended to now. 0, -ENOENT or -EAGAIN. */
+/* Reads the sums of a CPU's row, with the time at work extended to now. 0, -ENOENT or -EAGAIN. */
 static int read_cpu(const void *base, uint64_t index, uint64_t *sums, int *known)
 {
     const struct pp_idle_cpu *cpu = pp_idle_cpu(base, index);
@@ -101,10 +101,8 @@ static int read_cpu(const void *base, uint64_t index, uint64_t *sums, int *known
     if (rc)
         return rc;
     *known = (bits & PP_IDLE_ALL_KNOWN) != 0;
-    if (!*known)
-        sums[PP_IDLE_CPU_UNKNOWN] += since;
-    else
-        sums[bits & PP_IDLE_ANY_BUSY ? PP_IDLE_CPU_BUSY : PP_IDLE_CPU_IDLE] += since;
+    if (bits & PP_IDLE_ANY_BUSY)
+        sums[PP_IDLE_CPU_BUSY] += since;
     return 0;
 }
 
