@@ -155,7 +155,8 @@ def test_names_of_programs_are_never_exported() -> None:
     text = fed_page(given, "cpu")[1].text(openmetrics=True).decode()
     assert not [name for name in names if name in text]
     hello, printed = edge_cases.messages()
-    missing = [wire.Missing("energy_j", 'in use by "secret\\job"\nsince boot')]
+    missing = [wire.Missing("energy_j", 'in use by "secret\\job"\nsince boot'),
+               wire.Missing("smt", "no core PMU")]  # fmt: skip
     blocks = [block for block in hello.blocks if block.scope != "package"]
     stripped = [
         wire.Frame(m.seq, m.time_ns, {k: v for k, v in m.blocks.items() if k != "package"})
@@ -165,3 +166,5 @@ def test_names_of_programs_are_never_exported() -> None:
     screen = shown_series(fed_page([hello, *stripped])[1])
     assert screen["perftop_missing", "perftop_energy_joules_total",
                  "in use by a program\nsince boot"] == 1  # fmt: skip
+    before_frames = shown_series(fed_page([hello])[1])
+    assert before_frames["perftop_missing", "perftop_smt_seconds_total", "no core PMU"] == 1
