@@ -155,8 +155,8 @@ def test_names_of_programs_are_never_exported() -> None:
     text = fed_page(given, "cpu")[1].text(openmetrics=True).decode()
     assert not [name for name in names if name in text]
     hello, printed = edge_cases.messages()
-    missing = [wire.Missing("energy_j", 'in use by "secret\\job"\nsince boot'),
-               wire.Missing("smt", "no core PMU")]  # fmt: skip
+    missing = [wire.Missing("energy_j", 'in use by "secret\\job"\nsince boot')]
+    missing.append(wire.Missing("smt", "no core PMU"))
     blocks = [block for block in hello.blocks if block.scope != "package"]
     stripped = [
         wire.Frame(m.seq, m.time_ns, {k: v for k, v in m.blocks.items() if k != "package"})
