@@ -507,6 +507,11 @@ def open_source(path: Path) -> Source:
         raise failure_to(f"read {path}", error) from None
 
 
+def damage_suffix(source: Source) -> str:
+    """Returns a colon and the damage found so far, for the end of a message; '' without damage."""
+    return f": {source.damage}" if source.damage else ""
+
+
 def report_damage(name: object, source: Source) -> int:
     """Prints whether the source is still being written and its damage, if any. Returns the exit
     status."""

@@ -33,7 +33,7 @@ from perftop.base.files import OwnDirectory
 from perftop.model import confidence
 from perftop.model.differences import row_heads
 from perftop.model.kinds import Episode
-from perftop.recording.file import AnyRecording, open_recording
+from perftop.recording.file import AnyRecording, damage_suffix, open_recording
 from perftop.session import selection
 from perftop.session.episodes import RecordingEpisodes
 from perftop.session.history import MAX_BYTES, History
@@ -175,8 +175,8 @@ def frame_range(recording: AnyRecording) -> tuple[int, int]:
         if len(first) > 1:
             break
     else:
-        damage = f": {recording.damage}" if recording.damage else ""
-        raise Failed(f"it has no samples{damage}", DAMAGED if recording.damage else 1)
+        damage = damage_suffix(recording)
+        raise Failed(f"it has no samples{damage}", DAMAGED if damage else 1)
     return first[0], max(first[1], recording.last_ns)
 
 

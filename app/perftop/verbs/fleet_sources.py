@@ -24,7 +24,7 @@ from perftop.process import launch
 from perftop.process.link import ByteRate
 from perftop.process.signals import run_in_thread
 from perftop.process.streams import FollowedMachine, ProbeStream, read_machines
-from perftop.recording.file import AnyRecording, has_parts, open_recording
+from perftop.recording.file import AnyRecording, damage_suffix, has_parts, open_recording
 from perftop.session.fleet import (
     EPISODE_STEPS,
     EPISODES_SPAN_S,
@@ -285,8 +285,8 @@ class RecordingsSource:
         return [*unreadable, *damaged]
 
     def cost_texts(self) -> Sequence[str]:
-        damaged = f"{count} damaged" if (count := len(self.damages)) else ""
-        return [*filter(None, [damaged]), "times by each machine's own clock"]
+        damaged = [f"{count} damaged"] if (count := len(self.damages)) else []
+        return [*damaged, "times by each machine's own clock"]
 
     async def run(self) -> None:
         """Plays the recordings, and jumps to a chosen time on request, until cancelled."""
@@ -368,8 +368,8 @@ class _PlayedRecording:
                 messages.clear()
         self.live.process(messages)
         if self._next_message is None and moment > self.last:
-            damage = f": {self.recording.damage}" if self.recording.damage else ""
-            machine.fall_silent(moment, f"its recording ends at {time_of_day(self.last)}{damage}")
+            end_text = f"{time_of_day(self.last)}{damage_suffix(self.recording)}"
+            machine.fall_silent(moment, f"its recording ends at {end_text}")
         elif moment < self.first:
             machine.fall_silent(moment, f"its recording begins at {time_of_day(self.first)}")
 

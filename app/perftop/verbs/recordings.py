@@ -228,7 +228,7 @@ def _read_lines(path: Path, damages: list[str], *, by_mark: bool) -> list[Readin
 
 def _recorded_readings(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]:
     from perftop.output.compare.readings import RecordingReader
-    from perftop.recording.file import STILL_WRITTEN_NOTICE, open_source
+    from perftop.recording.file import STILL_WRITTEN_NOTICE, damage_suffix, open_source
     from perftop.verbs.headless import read_with_progress
 
     try:
@@ -243,7 +243,7 @@ def _recorded_readings(path: Path, damages: list[str], *, by_mark: bool) -> list
     readings = recorded.readings
     if not readings:
         missing_part = "no mark with a sample after it" if by_mark else "fewer than two samples"
-        damage = f": {source.damage}" if source.damage else ""
+        damage = damage_suffix(source)
         text = f"{path} has {missing_part}{damage}; nothing was compared"
         raise Failed(text, DAMAGED if damage else USAGE)
     if source.is_growing:

@@ -132,7 +132,7 @@ def run_summary(args: argparse.Namespace) -> int:
     with options.fast_imports():
         from perftop.output import stat_lines, summary_text
         from perftop.output.summary_text import Phases
-        from perftop.recording.file import open_source, report_damage
+        from perftop.recording.file import damage_suffix, open_source, report_damage
         from perftop.session.session import max_batch
         from perftop.verbs.headless import read_with_progress
 
@@ -161,7 +161,7 @@ def run_summary(args: argparse.Namespace) -> int:
     if not whole_phases.phases:
         if args.since is not None or args.until is not None:
             raise Failed(f"{file} has no samples in that range", USAGE)
-        damage = f": {source.damage}" if source.damage else ""
+        damage = damage_suffix(source)
         raise Failed(f"{file} has fewer than two samples{damage}", DAMAGED if damage else 1)
     if by_mark and not marked_phases.phases:
         advice = "perftop mark NAME inside a command, key m, or SIGUSR1"
