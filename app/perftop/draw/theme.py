@@ -67,10 +67,10 @@ _COLOURS: dict[str, tuple[str, str, str, str]] = {
 }
 """The colour of each style key, by theme in the order of PALETTES, as a name or code for Rich.
 Areas in charts, such as `hot`, are closer to the background than numbers, so that red is most
-noticeable. In the last theme, which has only the terminal's own colours, each
-meaning has its own hue and secondary text is dimmed: many terminals draw normal and bright colours
-alike, or bright black as plain grey, and the background may be light. Only `both` shares its hue
-with warnings, which are markers and numbers, never bars."""
+noticeable. In the last theme, which has only the terminal's own colours, each meaning has its own
+hue and secondary text is dimmed: many terminals draw normal and bright colours alike, or bright
+black as plain grey, and the background may be light. Only `both` shares its hue with warnings,
+which are markers and numbers, never bars."""
 _AREAS: dict[str, tuple[str, str, str, str]] = {
     "user": ("#1b385c-#3f7cca", "#c6daf3-#4a85d0", "#1b385c-#3f7cca", "blue"),
     "kernel": ("#2c6a76-#62b5be", "#93d3cf-#23877f", "#5a8496-#a6d8ea", "cyan"),

@@ -438,9 +438,10 @@ class PromptScreen(DirectScreen):
 
     async def run_key(self, key: str) -> None:
         """Runs the action of a clicked key, '' for none. First closes an open prompt."""
-        if key:
-            self.leave_prompt()
-        for owner in (self.main_widget, self, self.app) if key else ():
+        if not key:
+            return
+        self.leave_prompt()
+        for owner in (self.main_widget, self, self.app):
             if await self.app.run_action(KEYS_BY_ID[key].action, owner):
                 break
 

@@ -192,9 +192,8 @@ def _with_even_gaps(pieces: list[Piece], size: int) -> list[Run]:
         reserved_cells = sum(max(0, SHARE_WIDTH - len(text)) for text in shares)
         padded_pieces.append((rank, [*runs, (" " * reserved_cells, "text")]))
     gap = GAP
-    if len(fitting_pieces := strips.pieces_that_fit(padded_pieces, size + gap, gap)) < len(
-        padded_pieces
-    ):
+    fitting_pieces = strips.pieces_that_fit(padded_pieces, size + gap, gap)
+    if len(fitting_pieces) < len(padded_pieces):
         gap = NARROW_GAP
         fitting_pieces = strips.pieces_that_fit(padded_pieces, size + gap, gap)
     return strips.join_with_gaps([runs for _, runs in fitting_pieces], gap)
