@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import trees
 
@@ -117,7 +118,11 @@ def test_a_wait_for_the_child_of_a_vfork_is_a_sleep(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", code]) as spawner:
         directory = Path(f"/proc/{spawner.pid}")
         try:
-            while task_files.parse_state((directory / "stat").read_bytes()) != "D":
+            # Before it has a child, it is in D only while its files are read.
+            while (
+                not psutil.Process(spawner.pid).children()
+                or task_files.parse_state((directory / "stat").read_bytes()) != "D"
+            ):
                 assert spawner.poll() is None
                 time.sleep(0.001)
             if (directory / "wchan").read_text() == "0":
