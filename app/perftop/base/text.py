@@ -83,10 +83,24 @@ def escaped(text: str) -> str:
     return signs
 
 
+ELLIPSIS = "…"
+
+
+def fit(text: str, size: int) -> str:
+    """Returns the text padded or cut to exactly `size` cells. Cut text ends with an ellipsis."""
+    if len(text) > size:
+        return text[: size - 1] + ELLIPSIS if size > 1 else text[:size]
+    return f"{text:<{size}}"
+
+
+def cut(text: str, size: int) -> str:
+    """Returns the text, cut with an ellipsis if it is longer than `size` cells."""
+    return fit(text, min(len(text), size))
+
+
 def safe_text(text: str, max_length: int) -> str:
     """Makes untrusted text printable and cuts it to at most `max_length` characters."""
-    safe = printable(text)
-    return safe if len(safe) <= max_length else safe[: max_length - 1] + "…"
+    return cut(printable(text), max_length)
 
 
 MIN_WIDTH = 40

@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 from math import isnan
 from typing import Any, TypeVar
 
-from perftop.base.text import MISSING, with_si_prefix
+from perftop.base.text import MISSING, fit, with_si_prefix
 
 Run = tuple[str, str]
 """Text, whose every character is one cell wide, and the name of its style."""
-ELLIPSIS = "…"
 AT_REST = "·"
 """Shown instead of a number that describes running time, for a CPU that hardly ran."""
 UNKNOWN_TEXTS = MISSING, "–"
@@ -104,18 +103,6 @@ class Column:
 
 Cell = Run | list[Run]
 """A cell of a line: text, padded to its column's width, or runs (such as a bar) after its gap."""
-
-
-def fit(text: str, size: int) -> str:
-    """Returns the text padded or cut to exactly `size` cells. Cut text ends with an ellipsis."""
-    if len(text) > size:
-        return text[: size - 1] + ELLIPSIS if size > 1 else text[:size]
-    return f"{text:<{size}}"
-
-
-def cut(text: str, size: int) -> str:
-    """Returns the text, cut with an ellipsis if it is longer than `size` cells."""
-    return fit(text, min(len(text), size))
 
 
 def number_run(value: float, digits: int, width: int = 0, style: str = "text") -> Run:

@@ -12,9 +12,9 @@ import numpy as np
 from rich.cells import cell_len
 
 from perftop.base.arrays import Codes, Floats, Ints
-from perftop.base.text import NOT_PLAIN, printable
+from perftop.base.text import NOT_PLAIN, fit, printable
 from perftop.draw import theme
-from perftop.draw.columns import Run, fit
+from perftop.draw.columns import Run
 
 Line = tuple[list[Run], theme.LineState]
 """The runs of a line of the screen, and its state, which decides the background."""

@@ -17,8 +17,16 @@ from itertools import product
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from perftop.base.text import long_duration, percent, ranges, safe_text, short_duration, time_of_day
-from perftop.draw.columns import ELLIPSIS, cut
+from perftop.base.text import (
+    ELLIPSIS,
+    cut,
+    long_duration,
+    percent,
+    ranges,
+    safe_text,
+    short_duration,
+    time_of_day,
+)
 from perftop.model.confidence import OUTSIDE_CPU, ClockCap, Hypervisor, SimdLevel, TaskOnCpu
 from perftop.model.kinds import CLOCK_CAPS, KINDS, STEAL_CAUSE, Episode, cause_of, kind_of
 from perftop.model.tasks import parse_task

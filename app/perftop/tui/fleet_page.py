@@ -9,10 +9,10 @@ from math import isfinite, nan
 
 import numpy as np
 
-from perftop.base.text import GHZ, count_noun, long_duration, percent, time_of_day
+from perftop.base.text import GHZ, count_noun, cut, fit, long_duration, percent, time_of_day
 from perftop.draw import charts, columns, strips, theme
 from perftop.draw.charts import chart_lines
-from perftop.draw.columns import Run, fit
+from perftop.draw.columns import Run
 from perftop.draw.strips import BLANK, Line, Piece, fit_line, justify, safe_cells, width
 from perftop.model.kinds import cause_of, kind_of_cause
 from perftop.session.fleet import SharedEpisode, racks
@@ -331,7 +331,7 @@ def _selected_machine_lines(state: FleetState, machine: Machine, size: int) -> l
     lines.append([("  ", "text"), *fit_line(known_pieces, size - 2, 3)])
     if remedy := cause_of(machine.cause[1]).remedy if machine.cause[0] else "":
         key: list[Run] = [("  ", "text"), (state.captions["try"], "key"), (" copy", "dim")]
-        text = columns.cut(remedy, size - 6 - width(key))
+        text = cut(remedy, size - 6 - width(key))
         lines.append(justify([("  try ", "dim"), (text, "key")], key, size))
     return [plain_line(*runs) for runs in lines]
 

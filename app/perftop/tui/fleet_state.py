@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite, nan
 
-from perftop.base.text import GHZ, long_duration, time_of_day
+from perftop.base.text import ELLIPSIS, GHZ, fit, long_duration, time_of_day
 from perftop.draw.charts import Glyphs
-from perftop.draw.columns import DOUBTED_SIGN, ELLIPSIS, UNKNOWN_TEXTS, Run, fit, fold_similar
+from perftop.draw.columns import DOUBTED_SIGN, UNKNOWN_TEXTS, Run, fold_similar
 from perftop.draw.strips import Line, safe_cells
 from perftop.model.kinds import KINDS, UNKNOWN_KIND, cause_of, kind_of_cause
 from perftop.session.fleet import Fleet, SharedEpisode, TableSelection

@@ -11,10 +11,10 @@ from math import ceil, isfinite, nan
 
 import numpy as np
 
-from perftop.base.text import GHZ, MISSING, time_of_day
+from perftop.base.text import GHZ, MISSING, cut, fit, time_of_day
 from perftop.draw import columns, strips, theme
 from perftop.draw.charts import UNKNOWN_TASK
-from perftop.draw.columns import FALLING, RISING, Cell, Column, Run, fit
+from perftop.draw.columns import FALLING, RISING, Cell, Column, Run
 from perftop.draw.strips import Line, Piece, safe_cells, width
 from perftop.session.fleet import natural_sort_key, racks
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, Machine, mean_numbers
@@ -74,7 +74,7 @@ def machine_line(state: FleetState, table: Table, machine: Machine, *similar: Ma
         lost_text = f", {' to '.join(ends)} % lost" if ends else ""
         room = next((c.room for c in table if c.key == "cause"), 0) - len(lost_text)
         names = safe_cells(" ".join(m.name for m in machines))
-        verdict = [(columns.cut(f"alike: {names}", max(0, room)) + lost_text, "dim")]
+        verdict = [(cut(f"alike: {names}", max(0, room)) + lost_text, "dim")]
         means = mean_numbers([m.numbers for m in machines])
         machine = replace(machine, name=f"+ {len(machines)} alike", numbers=means, updated_at=nan)
     cells = [_cell(state, machine, column, verdict) for column in table]
@@ -101,7 +101,7 @@ def _cell(state: FleetState, machine: Machine, column: Column, verdict: list[Run
         case "cause":
             reason = fleet_state.silence_text(machine, state.now)
             prefix = "" if reason == "connecting" else "no answer: "
-            return [(prefix, "alarm"), (columns.cut(reason, size - len(prefix)), "dim")]
+            return [(prefix, "alarm"), (cut(reason, size - len(prefix)), "dim")]
         case "since":
             since_s = since_s if machine.is_answering else machine.silent_since
             text = time_of_day(since_s) if isfinite(since_s) else ""

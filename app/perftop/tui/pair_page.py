@@ -12,10 +12,10 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Floats
-from perftop.base.text import GHZ, clock_time, join_words, percent
+from perftop.base.text import GHZ, clock_time, cut, fit, join_words, percent
 from perftop.draw import charts
 from perftop.draw.charts import Glyphs, chart_lines
-from perftop.draw.columns import Run, cut, fit
+from perftop.draw.columns import Run
 from perftop.draw.strips import (
     BLANK,
     Line,

@@ -17,8 +17,8 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from perftop.base.text import join_words, to_ascii
-from perftop.draw.columns import Run, fit
+from perftop.base.text import fit, join_words, to_ascii
+from perftop.draw.columns import Run
 from perftop.draw.strips import BLANK, Line, safe_cells, width
 from perftop.session.values import LISTED_NAMES, lasting_reasons, names_by_reason
 from perftop.tui.frame import top

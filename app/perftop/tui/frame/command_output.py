@@ -16,9 +16,8 @@ from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from perftop.base.text import to_ascii
+from perftop.base.text import ELLIPSIS, to_ascii
 from perftop.draw import theme
-from perftop.draw.columns import ELLIPSIS
 from perftop.draw.strips import width
 from perftop.process.job_terminal import OutputLines
 from perftop.tui.shared.keys import bindings

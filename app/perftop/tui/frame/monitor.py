@@ -12,8 +12,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from perftop.base.text import UNITS, clock_time, duration
-from perftop.draw.columns import cut
+from perftop.base.text import UNITS, clock_time, cut, duration
 from perftop.draw.strips import safe_cells
 from perftop.process.job_terminal import OutputLines
 from perftop.session.interval import Interval

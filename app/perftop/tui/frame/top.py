@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 from textual import events
 
 from perftop.base import files
-from perftop.base.text import clock_time, count_noun, duration, player_time
+from perftop.base.text import clock_time, count_noun, cut, duration, player_time
 from perftop.draw import theme
-from perftop.draw.columns import Run, cut
+from perftop.draw.columns import Run
 from perftop.draw.strips import BLANK, Line, Piece, justify, pieces_that_fit, safe_cells
 from perftop.output import sentences
 from perftop.output.evidence import evidence_pieces

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from perftop.base.text import GHZ, ClockUnit, count_noun
+from perftop.base.text import GHZ, ClockUnit, count_noun, fit
 from perftop.draw import charts, theme
-from perftop.draw.columns import AT_REST, DOUBTED_SIGN, Run, fit
+from perftop.draw.columns import AT_REST, DOUBTED_SIGN, Run
 from perftop.draw.strips import Piece, fit_line, merge_runs, width
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX, METRICS

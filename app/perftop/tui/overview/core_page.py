@@ -13,15 +13,10 @@ from textual import events
 from textual.binding import BindingType
 
 from perftop.base.arrays import Floats
-from perftop.base.text import (
-    ClockUnit,
-    round_number,
-    short_duration,
-    time_of_day,
-)
+from perftop.base.text import ClockUnit, fit, round_number, short_duration, time_of_day
 from perftop.draw import charts, columns, theme
 from perftop.draw.charts import Glyphs, chart_lines
-from perftop.draw.columns import Cell, Column, Run, fit
+from perftop.draw.columns import Cell, Column, Run
 from perftop.draw.strips import Line, join_with_gaps, merge_runs, panel_title, safe_cells, wrap_line
 from perftop.model.kinds import Episode
 from perftop.model.numbers import L3, NUMBERS, SMALL_SHARE_ENDS, Number

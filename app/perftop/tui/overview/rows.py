@@ -9,9 +9,9 @@ from math import isfinite, isnan
 
 import numpy as np
 
-from perftop.base.text import GHZ, MISSING, ClockUnit, whole_percent
+from perftop.base.text import GHZ, MISSING, ClockUnit, cut, fit, whole_percent
 from perftop.draw import strips, theme
-from perftop.draw.columns import Cell, Column, Run, cut, fit
+from perftop.draw.columns import Cell, Column, Run
 from perftop.draw.strips import MAX_QUIET_SHARE, safe_cells
 from perftop.model.numbers import METRICS
 from perftop.model.smt import BOUNDS, SINGLE_METHOD

@@ -18,9 +18,10 @@ from math import isnan, nan
 import numpy as np
 
 from perftop.base.arrays import Floats
+from perftop.base.text import fit
 from perftop.draw import charts, theme
 from perftop.draw.charts import NAMED_TASKS, TASK_PARTS, UNKNOWN_TASK, Glyphs
-from perftop.draw.columns import Run, fit
+from perftop.draw.columns import Run
 from perftop.draw.strips import cut_runs, merge_runs, safe_cells, width
 from perftop.model.tasks import TaskColumns
 from perftop.session.history import MAX_TASKS_AGE_NS

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.base.text import percent
+from perftop.base.text import fit, percent
 from perftop.draw import charts, theme
-from perftop.draw.columns import Run, fit, fold_similar
+from perftop.draw.columns import Run, fold_similar
 from perftop.draw.strips import join_cells, overlay, panel_title, safe_cells, wrap_line
 from perftop.model.kinds import Episode, cause_of
 from perftop.model.tasks import parse_task

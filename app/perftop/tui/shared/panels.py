@@ -13,8 +13,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from perftop.base.text import ClockUnit, long_duration, time_of_day
-from perftop.draw.columns import Column, Run, fit
+from perftop.base.text import ClockUnit, fit, long_duration, time_of_day
+from perftop.draw.columns import Column, Run
 from perftop.draw.strips import (
     BLANK,
     MAX_QUIET_SHARE,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite, isnan, nan
 
-from perftop.base.text import clock_time
+from perftop.base.text import ELLIPSIS, clock_time, fit
 from perftop.draw import columns, theme
 from perftop.draw.columns import Cell, Column, Run
 from perftop.draw.strips import panel_title, safe_cells, wrap_line
@@ -63,7 +63,7 @@ def task_panel(
             reason = "no task data yet (sampled once a second)"
         parts, max_rows = wrap_line(reason, max(1, width - INDENT)), max(0, height - 2)
         if hidden_parts := parts[max_rows:]:
-            parts[max_rows:] = [columns.fit(" ".join(hidden_parts), width - INDENT)]
+            parts[max_rows:] = [fit(" ".join(hidden_parts), width - INDENT)]
         lines: list[PanelLine] = [([(" " * INDENT + part, "dim")], None) for part in parts]
         return [(panel_title("who runs", "", width), None), *lines]
     title = "who runs", "% of a CPU"
@@ -227,7 +227,7 @@ def fit_command(command: str, comm: str, size: int) -> str:
     program = program.rpartition("/")[2]
     text = program + space + arguments
     is_repeated = len(text) > size and program == comm and arguments
-    return columns.fit(arguments if is_repeated else text, size)
+    return fit(arguments if is_repeated else text, size)
 
 
 def group_name(session: Session, pid: int, comm: str, grouping: Grouping) -> str:
@@ -245,8 +245,8 @@ def cut_name(name: str, size: int) -> str:
     """Returns a name that is safe to draw, in at most `size` cells; a path keeps its end."""
     name = safe_cells(name)
     if name.startswith("/") and len(name) > size > 1:
-        return columns.ELLIPSIS + name[1 - size :]
-    return columns.fit(name, min(len(name), size))
+        return ELLIPSIS + name[1 - size :]
+    return fit(name, min(len(name), size))
 
 
 class TaskRanking:

@@ -10,10 +10,10 @@ from typing import ClassVar
 from textual import events
 from textual.message import Message
 
-from perftop.base.text import clock_time, count_noun, long_duration
+from perftop.base.text import clock_time, count_noun, cut, long_duration
 from perftop.detect.low_clock_causes import LICENSE_COUNTERS
 from perftop.draw import columns, theme
-from perftop.draw.columns import Cell, Column, Run, cut, total_width
+from perftop.draw.columns import Cell, Column, Run, total_width
 from perftop.draw.strips import Line, panel_title, safe_cells
 from perftop.model.kinds import KINDS, STEAL_CAUSE, Episode
 from perftop.output.evidence import evidence_text

@@ -10,9 +10,9 @@ from math import ceil, isfinite, isnan, nan
 
 import numpy as np
 
-from perftop.base.text import MISSING, ClockUnit
+from perftop.base.text import MISSING, ClockUnit, cut
 from perftop.draw import theme
-from perftop.draw.columns import DOUBTED_SIGN, Run, cut
+from perftop.draw.columns import DOUBTED_SIGN, Run
 from perftop.draw.strips import (
     OFFLINE_LEVEL,
     Piece,

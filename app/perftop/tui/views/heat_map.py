@@ -8,9 +8,9 @@ from typing import ClassVar
 from textual import events
 from textual.binding import BindingType
 
-from perftop.base.text import ranges
+from perftop.base.text import fit, ranges
 from perftop.draw import strips, theme
-from perftop.draw.columns import DOUBTED_SIGN, Run, fit
+from perftop.draw.columns import DOUBTED_SIGN, Run
 from perftop.draw.strips import Line
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import ClickTarget, PanelLine

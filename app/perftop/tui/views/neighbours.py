@@ -8,9 +8,9 @@ from itertools import accumulate, product
 from math import ceil, isnan, nan
 from typing import ClassVar
 
-from perftop.base.text import MISSING, ClockUnit, count_noun, percent, ranges, short_cpu_list
+from perftop.base.text import MISSING, ClockUnit, count_noun, cut, percent, ranges, short_cpu_list
 from perftop.draw import columns, theme
-from perftop.draw.columns import Cell, Column, Run, cut, fit_columns
+from perftop.draw.columns import Cell, Column, Run, fit_columns
 from perftop.draw.strips import (
     Line,
     Piece,

@@ -13,9 +13,9 @@ from typing import ClassVar
 import numpy as np
 
 from perftop.base.arrays import Floats
-from perftop.base.text import ClockUnit, duration, ranges, rate_unit, time_of_day
+from perftop.base.text import ClockUnit, duration, fit, ranges, rate_unit, time_of_day
 from perftop.draw import charts, strips, theme
-from perftop.draw.columns import Column, Run, fit
+from perftop.draw.columns import Column, Run
 from perftop.draw.strips import Line, Piece
 from perftop.model.kinds import Episode
 from perftop.model.numbers import Number
