@@ -11,6 +11,7 @@ from typing import Any
 from perfprobe import wire
 from perftop.base.text import GHZ, clock_time, escaped, percent, safe_text, whole_percent
 from perftop.draw.columns import Column, join_columns, plain_text
+from perftop.model.confidence import evidence_json
 from perftop.model.control_groups import is_group, short_owner
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.evaluation import MEMORY_COUNTERS, MEMORY_SHARE
@@ -28,7 +29,6 @@ from perftop.model.numbers import (
     Number,
 )
 from perftop.model.smt import STATES
-from perftop.output.evidence import evidence_json
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import (

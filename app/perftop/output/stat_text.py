@@ -27,11 +27,11 @@ from perftop.base.text import (
     whole_percent,
 )
 from perftop.draw.columns import Column
+from perftop.model.confidence import evidence_text
 from perftop.model.kinds import KINDS, Episode, cause_of
 from perftop.model.numbers import Number
 from perftop.model.smt import STATES
 from perftop.model.tasks import JobFootprint, WatchedJob
-from perftop.output.evidence import evidence_text
 from perftop.output.run_summary import run_line, state_means, summary_line, time_use_lines
 from perftop.output.sentences import command_name, cpus_text, sentence, text, victims
 from perftop.output.stat_lines import (

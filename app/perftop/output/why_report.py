@@ -11,7 +11,13 @@ from itertools import pairwise
 import numpy as np
 
 from perftop.base.text import count_noun, long_duration, percent, ranges, safe_text
-from perftop.model.confidence import ClockCap, combined_confidence, confidence
+from perftop.model.confidence import (
+    ClockCap,
+    combined_confidence,
+    confidence,
+    evidence_json,
+    evidence_pieces,
+)
 from perftop.model.control_groups import is_group, short_owner
 from perftop.model.evaluation import TICK_S
 from perftop.model.kinds import (
@@ -24,7 +30,6 @@ from perftop.model.kinds import (
     cause_of,
 )
 from perftop.model.tasks import STOP_REASONS
-from perftop.output.evidence import evidence_json, evidence_pieces
 from perftop.output.report import (
     MAX_OWNER,
     MAX_SPARE_UTIL,

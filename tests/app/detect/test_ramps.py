@@ -13,8 +13,8 @@ from rate_streams import S, SteppedDetector, sample_with
 from perftop.detect.engine import cycles_and_time
 from perftop.detect.engine import util as util_of
 from perftop.detect.ramps import Ramps
+from perftop.model.confidence import evidence_text
 from perftop.model.sample_reader import SampleReader
-from perftop.output.evidence import evidence_text
 
 GHZ = 1e9
 NAN = float("nan")

@@ -23,10 +23,11 @@ from perftop.model.confidence import (
     SimdLevel,
     TaskOnCpu,
     ValueWithMax,
+    evidence_json,
+    evidence_text,
 )
 from perftop.model.kinds import Episode, kind_of_cause
 from perftop.model.numbers import NUMBERS
-from perftop.output.evidence import evidence_json, evidence_text
 from perftop.output.sentences import (
     command_name,
     cpus_text,

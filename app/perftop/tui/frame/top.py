@@ -20,8 +20,8 @@ from perftop.base.text import clock_time, count_noun, cut, duration, player_time
 from perftop.draw import theme
 from perftop.draw.columns import Run
 from perftop.draw.strips import BLANK, Line, Piece, justify, pieces_that_fit, safe_cells
+from perftop.model.confidence import evidence_pieces
 from perftop.output import sentences
-from perftop.output.evidence import evidence_pieces
 from perftop.tui.frame import machine
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import PageWidget, chart_glyphs, has_note_rows, note_line

@@ -15,9 +15,9 @@ from perftop.base.text import fit, percent
 from perftop.draw import charts, theme
 from perftop.draw.columns import Run, fold_similar
 from perftop.draw.strips import join_cells, overlay, panel_title, safe_cells, wrap_line
+from perftop.model.confidence import evidence_pieces
 from perftop.model.kinds import Episode, cause_of
 from perftop.model.tasks import parse_task
-from perftop.output.evidence import evidence_pieces
 from perftop.output.sentences import group_key
 from perftop.output.sentences import victims as names_of_victims
 from perftop.session.interval import Interval

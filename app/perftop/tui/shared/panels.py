@@ -25,10 +25,10 @@ from perftop.draw.strips import (
     safe_cells,
     wrap_line,
 )
+from perftop.model.confidence import evidence_text
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.kinds import Episode
 from perftop.model.numbers import NUMBERS, Number
-from perftop.output.evidence import evidence_text
 from perftop.output.sentences import cause_name, victims
 from perftop.output.sentences import group_key as cause_key
 from perftop.session.interval import Interval

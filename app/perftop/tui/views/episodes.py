@@ -15,8 +15,8 @@ from perftop.detect.low_clock_causes import LICENSE_COUNTERS
 from perftop.draw import columns, theme
 from perftop.draw.columns import Cell, Column, Run, total_width
 from perftop.draw.strips import Line, panel_title, safe_cells
+from perftop.model.confidence import evidence_text
 from perftop.model.kinds import KINDS, STEAL_CAUSE, Episode
-from perftop.output.evidence import evidence_text
 from perftop.output.sentences import (
     cause_name,
     cpus_text,

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from perftop.base.text import count_noun, long_duration, short_cpu_list, time_of_day, whole_percent
 from perftop.draw.strips import safe_cells
-from perftop.model.confidence import TaskOnCpu
+from perftop.model.confidence import TaskOnCpu, evidence_pieces
 from perftop.model.kinds import STEAL_CAUSE, Episode
-from perftop.output.evidence import evidence_pieces
 from perftop.output.report import MIN_SHARE, Finding, Report
 from perftop.output.sentences import culprits
 from perftop.output.waiting import remedy_against
