@@ -30,7 +30,7 @@ struct pp_schedule {
 struct pp_lane_row {
     pp_row plan;
     uint32_t columns; /* the highest column of its slots, plus one */
-    uint32_t offset;  /* of the row in an entry, in words */
+    uint32_t offset;  /* first word of the row in an entry */
     uint64_t median;  /* written by the lane: usual length of a read, in stamps; 0: unknown */
     uint32_t flags;   /* written by the drainer: flags that it adds until the row has data */
 };

@@ -160,7 +160,7 @@ enum { A_PIECE = 1000, AWAY_NS = 77 };
 
 static struct perf_event_mmap_page page;
 static uint64_t counter, readings;
-static uint64_t gone_at, back_at; /* reads at which it is lost: for good; for AWAY_NS */
+static uint64_t gone_at, back_at; /* reads that lose it for good, or for AWAY_NS */
 
 /* The counter advances only when it is read. */
 static int fake_rdpmc(uint32_t index, uint64_t *count)

@@ -120,7 +120,7 @@ static void earlier_handler(int number)
     arrived++;
 }
 
-/* A sent signal calls the earlier_handler handler; the guard remains for the next refusal. */
+/* A signal from kill() reaches the earlier handler; the guard remains for the next refusal. */
 static void a_sent_signal_leaves_the_guard_installed(void)
 {
     expected = 1;

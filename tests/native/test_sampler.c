@@ -140,7 +140,7 @@ static void test_nonexistent_cpu(bool proof)
     atomic_store(&count, 0);
     CHECK(attach(s, NO_CPU, 0, COUNTING, 0) == 0);
     next_sampled(s, 0, 0);
-    CHECK(!atomic_load(&count) == proof); /* with proof, the file is not read on another CPU */
+    CHECK(!atomic_load(&count) == proof); /* a checked row is not read on another CPU */
     CHECK(stats_of(s, NO_CPU).pin_errno == EINVAL);
     CHECK(flags_of(0) & PP_ROW_UNPINNED);
     CHECK(!(flags_of(0) & PP_ROW_ELSEWHERE) == !proof);

@@ -3,8 +3,8 @@ preloader, because a short run spends most of its CPU time on imports.
 
 `install` makes subprocess start `python -m` with one of them in this way. The new process is a
 child of its caller, with the environment, directory, open files and signals that exec would leave
-it. All other programs start as usual, also those that start perftop in turn; so does a start as
-another user, or with another locale or variable of the interpreter.
+it. All other programs start as usual, including those that start perftop themselves; so do programs
+of another user, and those with another locale or interpreter variable.
 """
 
 from __future__ import annotations

@@ -45,5 +45,5 @@ def smt_times(trace: IdleTrace, core: int) -> list[int]:
 
 
 def row_word(trace: IdleTrace, row: int, word: int) -> int:
-    """Returns a word of a row: of CPU `row` - 1, or of a core behind the highest CPU."""
+    """Returns a word of a row: of CPU `row` - 1, or of a core, after all CPUs."""
     return int(ffi.cast("uint64_t *", trace.base_address() + row * 64)[word])

@@ -44,8 +44,8 @@ def kernel_release(root: Path = Path("/")) -> str:
 def is_in_user_namespace(root: Path = Path("/")) -> bool:
     """Returns whether this process is in a user namespace of its own (`unshare -U`, rootless
     containers), where root and capabilities give no access to the hardware."""
-    result = read_text(f"{root}/proc/self/uid_map").split()
-    return bool(result) and result != ["0", "0", "4294967295"]
+    uid_map = read_text(f"{root}/proc/self/uid_map").split()
+    return bool(uid_map) and uid_map != ["0", "0", "4294967295"]
 
 
 def boot_id(root: Path = Path("/")) -> str | None:

@@ -1,7 +1,6 @@
-"""Reads conditions of a machine that make measurements vary, such as turbo and other load, and
-reports those that disturbed a measurement on a CPU, with their effect: other tasks, interrupts,
-stolen time, and conditions that change the CPU's clock. `doctor` lists the conditions as readiness
-items."""
+"""Conditions of a machine that make measurements vary, such as turbo and other load; `doctor` lists
+them as readiness items. Also reports what disturbed a measurement on a CPU, with its effect: other
+tasks, interrupts, stolen time, and conditions that change the CPU's clock."""
 
 from __future__ import annotations
 

@@ -204,12 +204,12 @@ def measure_methods(cpu: int, leaves: Leaves, methods: Sequence[Method] = METHOD
     """Measures the methods on one CPU. Raises Unavailable if no code can run on that CPU."""
     try:
         with contextlib.ExitStack() as stack, pinned_to(cpu):
-            began = tsc_rate.read_bracket()
-            hello = tsc_rate.calibrate()
+            start = tsc_rate.read_bracket()
+            stream_rate = tsc_rate.calibrate()
             empty_run = _open_run(BRACKET, cpu, leaves, stack)
-            rows = [_open_run(method, cpu, leaves, stack) for method in methods]
+            method_runs = [_open_run(method, cpu, leaves, stack) for method in methods]
             for _ in range(PASSES):
-                for run in (empty_run, *rows):
+                for run in (empty_run, *method_runs):
                     if run.trouble is not None:
                         continue
                     try:
@@ -218,9 +218,8 @@ def measure_methods(cpu: int, leaves: Leaves, methods: Sequence[Method] = METHOD
                         if error.errno == errno.EXDEV:  # the CPU went offline during the run
                             raise
                         run.trouble = Trouble(f"it failed while it ran: {error.strerror}")
-            return Measurement(
-                empty_run, rows, hello, tsc_rate.rate_between(began, tsc_rate.read_bracket())
-            )
+            rate = tsc_rate.rate_between(start, tsc_rate.read_bracket())
+            return Measurement(empty_run, method_runs, stream_rate, rate)
     except OSError as error:
         went_offline = error.errno == errno.EXDEV
         text = "the CPU went offline meanwhile" if went_offline else error_sentence(error)
@@ -290,11 +289,11 @@ class OffsetBounds(NamedTuple):
 def offset_bounds(exchanges: Iterable[Exchange], step: float = 1.0) -> OffsetBounds | None:
     """Returns the bounds in ticks of the offset between two TSCs; None without exchanges, or if no
     constant offset fits them. A TSC that advances by `step` ticks may be up to `step` too low."""
-    rows = list(exchanges)
-    if not rows:
+    exchanges = list(exchanges)
+    if not exchanges:
         return None
-    low = max(row.received - row.back for row in rows) - step
-    high = min(row.received - row.sent for row in rows) + step
+    low = max(e.received - e.back for e in exchanges) - step
+    high = min(e.received - e.sent for e in exchanges) + step
     return OffsetBounds(low, high) if low <= high else None
 
 
@@ -334,20 +333,20 @@ def measure_offsets(cpus: Sequence[int], step: float, tsc_hz: float) -> list[Off
 
 def _offset_against(base_cpu: int, cpu: int, limit_s: float, step: float, tsc_hz: float) -> Offset:
     try:
-        rows = exchange_stamps(cpu, limit_s)
+        exchanges = exchange_stamps(cpu, limit_s)
     except OSError as error:
         text = _UNREACHED_REASON.get(error.errno or 0)
         name = errno.errorcode.get(error.errno or 0, error.errno)
         text = text or f"no thread could be started there ({name})"
         return Offset(cpu, base_cpu, 0, why=text)
-    if not rows:
+    if not exchanges:
         return Offset(cpu, base_cpu, 0, why=f"it did not answer within {limit_s * 1e3:.0f} ms")
-    limits, result, ns = offset_bounds(rows, step), len(rows), 1e9 / tsc_hz
-    if limits is None:
+    bounds, count, ns = offset_bounds(exchanges, step), len(exchanges), 1e9 / tsc_hz
+    if bounds is None:
         text = "no constant offset agrees with all exchanges: one of the clocks was set or runs off"
-        return Offset(cpu, base_cpu, result, why=text)
-    offset, half_width = (limits.low + limits.high) / 2, (limits.high - limits.low) / 2
-    return Offset(cpu, base_cpu, result, offset, half_width, offset * ns, half_width * ns)
+        return Offset(cpu, base_cpu, count, why=text)
+    offset, half_width = (bounds.low + bounds.high) / 2, (bounds.high - bounds.low) / 2
+    return Offset(cpu, base_cpu, count, offset, half_width, offset * ns, half_width * ns)
 
 
 _UNREACHED_REASON = {

@@ -222,8 +222,8 @@ class WatchedJob:
                 return ""
             return f"no control group {self.text} now; it is followed once it exists"
         pids = (pid for batch in numbered_batches(self._proc) for pid in batch)
-        results = (files.read_text(f"{self._proc}/{pid}/comm", MAX_STATUS_BYTES) for pid in pids)
-        names = {name.strip("\n") for name in results}
+        texts = (files.read_text(f"{self._proc}/{pid}/comm", MAX_STATUS_BYTES) for pid in pids)
+        names = {text.strip("\n") for text in texts}
         if self.text in names:
             return ""
         similar = difflib.get_close_matches(self.text, sorted(names), 1)

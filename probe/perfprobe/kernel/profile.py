@@ -113,8 +113,8 @@ class Symbols:
         innermost, names = self.name(stack[0]), map(self.name, stack)
         function = next((name for name in names if not HELPER_FUNCTIONS.fullmatch(name)), innermost)
         # A read of HPET may spin on a lock; it counts as a clock, not as a lock.
-        sign = function if WORK_KINDS["clock"].fullmatch(function) else innermost
-        kind = next((kind for kind, form in WORK_KINDS.items() if form.fullmatch(sign)), "")
+        work = function if WORK_KINDS["clock"].fullmatch(function) else innermost
+        kind = next((kind for kind, names in WORK_KINDS.items() if names.fullmatch(work)), "")
         return kind, function
 
 

@@ -99,8 +99,8 @@ class _TaskReading:
         not have run at all, because its clock is the sum of all threads."""
         if self.clock_ns is None or clock_ns is None or self.is_in_queue:
             return False
-        most_ns = 0 if self.threads else MIN_TASK_SHARE * (now_ns - self.valid_until_ns)
-        if not 0 <= clock_ns - self.clock_ns <= most_ns:
+        max_ns = 0 if self.threads else MIN_TASK_SHARE * (now_ns - self.valid_until_ns)
+        if not 0 <= clock_ns - self.clock_ns <= max_ns:
             return False
         self.valid_until_ns, self.clock_ns, self.sums = now_ns, clock_ns, None
         for thread in self.threads.values():
@@ -209,7 +209,7 @@ class TaskScanner:
             if start_ns < self._next_ns - early_ns:
                 return
             self._scan, self._cost_ns = self._scan_slices(), 0
-        first = not self._readings  # the first scan reads all files, so its cost does not count
+        is_first = not self._readings  # it reads all files, so its cost does not count
         for _ in self._scan:
             if self._now_ns() - start_ns >= MAX_SLICE_NS:
                 break
@@ -217,7 +217,7 @@ class TaskScanner:
             self._scan = None
         self._cost_ns += self._spent_ns() - spent_ns
         if self._scan is None:
-            rest_ns = 0 if first else PAUSE_FACTOR * self._cost_ns
+            rest_ns = 0 if is_first else PAUSE_FACTOR * self._cost_ns
             self._next_ns = self._now_ns() + max(SCAN_PERIOD_NS, rest_ns)
 
     def next_check_s(self) -> float:

@@ -277,20 +277,19 @@ MAX_SLOTS_ERROR = 0.05
 
 def topdown_events(pmus: Iterable[Pmu]) -> list[ChosenEvent]:
     """Returns the events of the top-down group, the leader first; empty if no PMU lists them."""
-    results: list[ChosenEvent] = []
-    listing = [pmu for pmu in pmus if perf_pmus.event_config(pmu, "slots") is not None]
+    group: list[ChosenEvent] = []
+    pmus_with_slots = [pmu for pmu in pmus if perf_pmus.event_config(pmu, "slots") is not None]
     for key, (name, text) in (TOPDOWN_LEVEL_1 | TOPDOWN_LEVEL_2).items():
         events: dict[str | None, Event] = {}
-        for pmu in listing:
+        for pmu in pmus_with_slots:
             if (config := perf_pmus.event_config(pmu, name)) is not None:
                 events[pmu.name] = Event(key, pmu.type, config)
         if events:
             trouble = Trouble("cores of this type have no PERF_METRICS")
-            results.append(
-                ChosenEvent(EventRequest(name, key=key), text, EVENT_UNIT, 1.0, events, trouble)
-            )
-    keys = {chosen.request.key for chosen in results}
-    return results if keys >= TOPDOWN_LEVEL_1.keys() else []
+            request = EventRequest(name, key=key)
+            group.append(ChosenEvent(request, text, EVENT_UNIT, 1.0, events, trouble))
+    keys = {chosen.request.key for chosen in group}
+    return group if keys >= TOPDOWN_LEVEL_1.keys() else []
 
 
 def open_topdown(

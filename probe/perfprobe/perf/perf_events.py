@@ -462,9 +462,9 @@ def _drop_reasons(
 ) -> dict[str, Trouble]:
     """Returns, by key, why events were dropped; `free` is the number of counters that were free.
     Optional events have their own reason: most CPUs have too few counters for all of them."""
-    short = shortage_trouble(free, root)
+    shortage = shortage_trouble(free, root)
     return {
-        key: COUNTERS_TAKEN if key in OPTIONAL_ROLES else why or short
+        key: COUNTERS_TAKEN if key in OPTIONAL_ROLES else why or shortage
         for key, why in dropped.items()
     }
 

@@ -252,9 +252,9 @@ def memory_controllers(root: Path) -> list[Controller]:
     reads and for writes; empty if there are none."""
     for stem in (*CONTROLLER_STEMS, AMD_PMU):
         read = _raw_controller if stem == AMD_PMU else _named_controller
-        of_stem = [controller for pmu in _pmus(root, stem) if (controller := read(pmu)) is not None]
-        if of_stem:
-            return of_stem
+        controllers = [controller for pmu in _pmus(root, stem) if (controller := read(pmu))]
+        if controllers:
+            return controllers
     return []
 
 

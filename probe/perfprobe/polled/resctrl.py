@@ -115,13 +115,13 @@ class Resctrl(PolledBlock):
                 for name in self._file_names:
                     counts = {group: self._read_count(group, number, name) for group in groups}
                     known = {g: count for g, count in counts.items() if isinstance(count, int)}
-                    total = self._sums[number, name]
+                    l3_sum = self._sums[number, name]
                     if not known or len(known) < len(counts):
                         values.append(None)
                     elif FILES[name].kind == "gauge":
                         values.append(sum(known.values()))
                     else:
-                        values.append(total.total if total.add(known) else None)
+                        values.append(l3_sum.total if l3_sum.add(known) else None)
                 yield self._row_by_l3[number], values
             self._totals = {}
 
@@ -143,10 +143,10 @@ class Resctrl(PolledBlock):
             rows: list[list[int | None]] = []
             for number in self._domains:
                 key = group, number
-                total = self._group_sums[key] = old_sums.get(key, GroupSum())
+                group_sum = self._group_sums[key] = old_sums.get(key, GroupSum())
                 value = self._totals[key] = self._read_count(group, number, TRAFFIC_FILE)
-                is_valid = isinstance(value, int) and total.add({group: value})
-                rows.append([number, total.total if is_valid else None])
+                is_valid = isinstance(value, int) and group_sum.add({group: value})
+                rows.append([number, group_sum.total if is_valid else None])
             name = group.removeprefix("/").encode(errors="surrogateescape")
             self._record[name.decode(errors="replace")] = rows
 

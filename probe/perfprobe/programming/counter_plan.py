@@ -68,10 +68,10 @@ class CounterPlan:
         """The registers that control the CPU's counters, in the order of writing."""
         bank = self.bank
         general = min(self.budget.general_count, MAX_GENERAL)
-        results = [bank.first_select + bank.address_step * n for n in range(general)]
+        registers = [bank.first_select + bank.address_step * n for n in range(general)]
         if self.budget.fixed_count:
-            results.append(FIXED_CONTROL)
-        return results if bank.enable_msr is None else [*results, bank.enable_msr]
+            registers.append(FIXED_CONTROL)
+        return registers if bank.enable_msr is None else [*registers, bank.enable_msr]
 
 
 @dataclass(frozen=True, slots=True)

@@ -292,12 +292,12 @@ def is_plausible(register: int, change: Change) -> bool:
     them."""
     old, new = change.before, change.written
     if register in counter_plan.EVENT_SELECTS:
-        fits_select = all(0 <= value < 1 << _SELECT_BITS for value in (old, new))
+        fits = all(0 <= value < 1 << _SELECT_BITS for value in (old, new))
         is_quiet = old == _restorable_value(register, old) and not new & counter_plan.INTERRUPT
-        return fits_select and is_quiet and new & counter_plan.ENABLE != 0
+        return fits and is_quiet and new & counter_plan.ENABLE != 0
     if register == counter_plan.FIXED_CONTROL:
-        fits_select = all(0 <= value < 1 << 64 for value in (old, new))
-        return fits_select and not (old | new) & _PMI_MASK and not old & ~new & _RING_MASK
+        fits = all(0 <= value < 1 << 64 for value in (old, new))
+        return fits and not (old | new) & _PMI_MASK and not old & ~new & _RING_MASK
     if register in counter_plan.SHARED_REGISTERS:
         return all(0 <= v < 1 << _CONTROL_BITS for v in (old, new)) and not old & ~new
     return False

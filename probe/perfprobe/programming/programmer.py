@@ -127,12 +127,11 @@ class Programmer:
             if failed:
                 unrestored[cpu] = {register: changes[register] for register in failed}
         name = f"perftop (pid {entry.pid}, killed)"
-        items = sorted(set(entry.cpus) - set(unrestored))
-        if items:
-            cpus = cpu_sets.format(items)
+        if restored := set(entry.cpus) - set(unrestored):
+            cpus = cpu_sets.format(restored)
             self.notes.append(f"restored the counter registers that {name} had left, CPUs {cpus}")
         if unrestored:
-            cpus = cpu_sets.format(sorted(unrestored))
+            cpus = cpu_sets.format(unrestored)
             self.notes.append(f"registers that {name} had left cannot be restored now, CPUs {cpus}")
         self._changes.update(unrestored)
 

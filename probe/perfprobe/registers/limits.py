@@ -383,14 +383,14 @@ class RegisterSurvey:
             self._part("package", package_readings),
         ]
 
-    def _part(self, scope: Scope, registers: FindReadings) -> RegisterPart | None:
+    def _part(self, scope: Scope, find_readings: FindReadings) -> RegisterPart | None:
         """Returns a part with the registers that each kind of CPU can read; None without any."""
         table: dict[int, list[Reading]] = {}
         lacking: list[tuple[int, str, Trouble]] = []
         for kind in self.kinds:
             usable: list[Reading] = []
             with self._open_first_cpu(kind) as device:
-                for reading in registers(kind, device):
+                for reading in find_readings(kind, device):
                     if isinstance(reading, Missing):
                         missing = reading
                     elif register_content(device, reading.register) is None:

@@ -22,7 +22,7 @@ adding them does not raise the version. Only a hello with another `wire` number 
 |---|---|
 | perftop, source, host, kernel | text: version of the sender, name of the source, machine |
 | wire | 1; without it no reader knows the version |
-| wall_ns, raw_ns, tsc? | one moment: Unix, CLOCK_MONOTONIC_RAW, TSC; later times are raw only |
+| wall_ns, raw_ns, tsc? | one moment by three clocks: Unix, CLOCK_MONOTONIC_RAW, and the TSC |
 | sample_ns | time between frames |
 | topology | a row for each CPU of the machine |
 | cores, packages | lists of CPU numbers, in the order of their rows in frames |
@@ -35,7 +35,7 @@ adding them does not raise the version. Only a hello with another `wire` number 
 | selected? | the CPUs that the user asked for; null: all |
 | identity?, virtualisation?, boot_id? | which CPU, which hypervisor (null: none), which boot |
 | watch? | the job that is watched: a PID, a name, or a control group |
-| labels?, command?, interval_ns? | of the run: names, its command, the interval of a report line |
+| labels?, command?, interval_ns? | the run's labels, its command, the interval of report lines |
 | settings? | settings of the system at the start: a map of names to text, such as governor |
 | aliases? | further keys of counters: a map to the key under which the counter is in a block |
 

@@ -101,13 +101,13 @@ def _check_cpu(row: Cpu) -> None:
 def row_after_hotplug(note: Note, old_row: Cpu) -> Cpu:
     """Returns the topology row of a CPU after a hotplug note. Without a valid row in the note, it
     is the old row with the new `online`."""
-    report, online = note.data.get("row"), bool(note.data.get("online"))
-    if isinstance(report, dict) and online:
+    sent_fields, online = note.data.get("row"), bool(note.data.get("online"))
+    if isinstance(sent_fields, dict) and online:
         with contextlib.suppress(WireError):
-            row = asdict(old_row) | report | {"cpu": old_row.cpu, "online": True}
-            result = load(Cpu, row, "row")
-            _check_cpu(result)
-            return result
+            fields = asdict(old_row) | sent_fields | {"cpu": old_row.cpu, "online": True}
+            row = load(Cpu, fields, "row")
+            _check_cpu(row)
+            return row
     return replace(old_row, online=online)
 
 
@@ -262,5 +262,5 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
             return float(value)
     elif isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
         return value
-    report = type(value).__name__ if isinstance(value, list | dict | bytes) else str(value)[:40]
-    raise WireError(f"{where[:80]}: {report!r} was not expected")
+    shown = type(value).__name__ if isinstance(value, list | dict | bytes) else str(value)[:40]
+    raise WireError(f"{where[:80]}: {shown!r} was not expected")

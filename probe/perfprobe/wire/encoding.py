@@ -256,9 +256,9 @@ class Decoder:
             return load_packed(body)
         version = body.get("wire")
         if cls is Hello and version != VERSION:
-            report = repr(version)[:20] if isinstance(version, int | str) else "of no kind"
+            shown = repr(version)[:20] if isinstance(version, int | str) else "of no kind"
             raise VersionError(
-                f"wire version {report} is not one this perftop reads ({VERSION}): "
+                f"wire version {shown} is not one this perftop reads ({VERSION}): "
                 "use the same version of perftop for both"
             )
         if cls is Hello and self.hello is not None:

@@ -1,5 +1,5 @@
-"""The wire: messages survive a round trip, a cut stream reads to its last whole message, and damage
-is one line and allocates no memory."""
+"""The wire: messages survive a round trip, a cut stream is read up to its last whole message, and
+damage is reported in one line and allocates no memory."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Checks the time-stamp counter, and the counters of CPUs that are busy with a known loop, or that
-sleep and work in a known pattern, as do the two threads (lp0 and lp1) of a core.
+"""Checks the time-stamp counter, and the counters of CPUs that run a known loop without a pause or
+sleep and work in a known pattern. The two threads of a core (lp0 and lp1) have different patterns.
 
 Most counters of busy CPUs are read twice within the work, so code before and after the loop does
 not count; the thread's CPU time shows how long other tasks ran meanwhile. The counters of a pattern
@@ -65,9 +65,9 @@ MAX_PER_S = 5e10
 MIN_WINDOW_SHARE = 0.3
 """Minimum share of a run of the loop that must be between the first and the last sample in it."""
 
-TICK_IS_WORK = "interrupts and the kernel's tick count too"
+TICK_REASON = "interrupts and the kernel's tick count too"
 INSTRUCTIONS_CHECK = Check(
-    "instructions", "a loop of known length", "instructions", 0.01, TICK_IS_WORK
+    "instructions", "a loop of known length", "instructions", 0.01, TICK_REASON
 )  # fmt: skip
 KERNEL_INSTRUCTIONS_CHECK = Check(
     "kernel_instructions", "system calls: what is left is the loop around them", "instructions",
@@ -78,8 +78,8 @@ KERNEL_CYCLES_CHECK = Check(
     0.15, "entering and leaving the kernel falls to either side",
 )  # fmt: skip
 TSC_CHECK = Check("msr_tsc", "at work, against RDTSC", "cycles", 0.001, "read one after the other")
-CYCLES_CHECK = Check("cycles", "a chain of multiplications", "cycles", 0.02, TICK_IS_WORK)
-APERF_CHECK = Check("aperf", "a chain of multiplications", "cycles", 0.02, TICK_IS_WORK)
+CYCLES_CHECK = Check("cycles", "a chain of multiplications", "cycles", 0.02, TICK_REASON)
+APERF_CHECK = Check("aperf", "a chain of multiplications", "cycles", 0.02, TICK_REASON)
 REF_CHECK = Check(
     "ref", "at work, against the TSC", "cycles", 0.01, "short halts while the clock changes"
 )
@@ -229,20 +229,20 @@ CHECKS_BY_CODE: Mapping[int, Mapping[Check, Measure]] = {
 
 # --- sleep and work in a known pattern ------------------------------------------------------------
 
-WAKING_IS_WORK = "interrupts, samples and waking up are work too"
+WAKING_REASON = "interrupts, samples and waking up are work too"
 SPAN_S = PERIODS * PERIOD_NS / 1e9
-IDLE_CHECK = Check("idle_s", "asleep in a known pattern", "s", 0.02, WAKING_IS_WORK)
-PATTERN_BUSY_CHECK = Check("busy_s", "at work in a known pattern", "s", 0.02, WAKING_IS_WORK)
+IDLE_CHECK = Check("idle_s", "asleep in a known pattern", "s", 0.02, WAKING_REASON)
+PATTERN_BUSY_CHECK = Check("busy_s", "at work in a known pattern", "s", 0.02, WAKING_REASON)
 STAT_CHECK = Check("stat_idle_s", "asleep in a known pattern", "s", 2 * TICK_S / SPAN_S,
              "it counts in ticks")  # fmt: skip
 HALTED_CHECK = Check(
-    "ref", "halted while asleep, in a known pattern", "cycles", 0.02, WAKING_IS_WORK
+    "ref", "halted while asleep, in a known pattern", "cycles", 0.02, WAKING_REASON
 )
 STATES = ("neither_s", "lp0_s", "lp1_s", "both_s")
 _SIBLING_PATTERN = "siblings at work in turns and together"
-TRACED_CHECKS = {key: Check(key, _SIBLING_PATTERN, "s", 0.02, WAKING_IS_WORK) for key in STATES}
+TRACED_CHECKS = {key: Check(key, _SIBLING_PATTERN, "s", 0.02, WAKING_REASON) for key in STATES}
 TICK_CHECKS = {
-    key: Check(key, _SIBLING_PATTERN, "TSC cycles", 0.03, WAKING_IS_WORK)
+    key: Check(key, _SIBLING_PATTERN, "TSC cycles", 0.03, WAKING_REASON)
     for key in ("one_thread", "any_thread", "distributed")
 }
 CPU_CHECKS = (IDLE_CHECK, PATTERN_BUSY_CHECK, STAT_CHECK, HALTED_CHECK)

@@ -260,10 +260,10 @@ def _judged_row(
         return _row(name, "not there", why=missing.why, fix=missing.fix)
     results = (_measured_rate(log, key, span) for key in present_keys if key in log.counters)
     measured = [result for result in results if result is not None]
-    against = [*_contradictions(present_keys, own_checks, measured, others)]
-    if against:
-        keys = dict.fromkeys(key for keys, _ in against for key in keys)
-        reason = "; ".join(text for _, text in against)
+    contradictions = [*_contradictions(present_keys, own_checks, measured, others)]
+    if contradictions:
+        keys = dict.fromkeys(key for keys, _ in contradictions for key in keys)
+        reason = "; ".join(text for _, text in contradictions)
         return _row(name, "wrong", counters=present_keys, why=reason, measured=measured, wrong=keys)
     is_trusted = any(check.verdict in {"trusted", "close"} for check in own_checks)
     if own_checks and not is_trusted:

@@ -187,8 +187,8 @@ class PatternRuns:
 
 def run_chains(cpus: Sequence[int], kind: int) -> dict[int, ChainRun]:
     """Runs the loop of this kind on all CPUs at once. CPUs whose thread was moved are left out."""
-    process = run_pinned({cpu: partial(_run_chain, kind) for cpu in cpus})
-    return {cpu: result for cpu, result in process.items() if result.run.span.cpu == cpu}
+    chain_runs = run_pinned({cpu: partial(_run_chain, kind) for cpu in cpus})
+    return {cpu: result for cpu, result in chain_runs.items() if result.run.span.cpu == cpu}
 
 
 def _run_chain(kind: int) -> ChainRun:

@@ -43,28 +43,28 @@ def parse_spec(text: str) -> Spec:
     scenario = scenario or "smt-mix"
     if scenario not in SCENARIOS:
         raise UsageError(f"sim: unknown scenario {scenario!r}; known: {', '.join(SCENARIOS)}")
-    request: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for option in options:
         key, equals, value = option.partition("=")
         if not equals:
             raise UsageError(f"sim: {option!r} is not KEY=VALUE")
         if key not in KEYS:
             raise UsageError(f"sim: unknown option {key!r}; known: {', '.join(KEYS)}")
-        if key in request:
+        if key in settings:
             raise UsageError(f"sim: {key} is given twice")
-        request[key] = value
+        settings[key] = value
     guest = scenario == "guest"
-    cpus = _parse_integer(request, "cpus", 2 if guest else 16, 1, MAX_CPUS)
+    cpus = _parse_integer(settings, "cpus", 2 if guest else 16, 1, MAX_CPUS)
     one_package = guest or scenario == "hybrid"
     spec = Spec(
         scenario,
         cpus,
-        _parse_integer(request, "packages", 2 if cpus >= 32 and not one_package else 1, 1, 64),
-        _parse_integer(request, "smt", 1 if guest else 2, 1, 8),
-        _parse_integer(request, "seed", 1, 0, 2**32 - 1),
-        _parse_speed(request.get("speed", "1")),
-        _parse_integer(request, "epoch", 0, 0, 2**33) if "epoch" in request else None,
-        bool(_parse_integer(request, "slots", 0, 0, 1)),
+        _parse_integer(settings, "packages", 2 if cpus >= 32 and not one_package else 1, 1, 64),
+        _parse_integer(settings, "smt", 1 if guest else 2, 1, 8),
+        _parse_integer(settings, "seed", 1, 0, 2**32 - 1),
+        _parse_speed(settings.get("speed", "1")),
+        _parse_integer(settings, "epoch", 0, 0, 2**33) if "epoch" in settings else None,
+        bool(_parse_integer(settings, "slots", 0, 0, 1)),
     )
     if spec.smt not in {1, 2, 4, 8}:
         raise UsageError(f"sim: smt={spec.smt}: a core has 1, 2, 4 or 8 threads")
