@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from math import nan
 
 import pytest
 import synth
@@ -29,9 +30,13 @@ from perftop.model.confidence import (
 from perftop.model.kinds import Episode, kind_of_cause
 from perftop.model.numbers import NUMBERS
 from perftop.output.sentences import (
+    clocks_text,
     command_name,
     cpus_text,
+    depth_text,
     duration_phrase,
+    loss_text,
+    mid_sentence,
     sentence,
     text,
     total_cost,
@@ -109,6 +114,47 @@ def test_packages_and_cores_are_named_if_all_their_online_cpus_are_affected() ->
     )
     assert cpus_text(machine(1, cores=64, threads=1), range(0, 64, 2), 12) == "32 CPUs 0,2,4,6,8,…"
     assert cpus_text(synth.topology(4), range(8)) == "package 0"
+
+
+@pytest.mark.parametrize(("kind", "cause", "value", "depth", "loss"), [
+    ("turbo-drop", "thermal", 5e6, "−0.01 GHz", "0.01 GHz"),
+    ("turbo-drop", "thermal", 4.9e6, "", ""),
+    ("turbo-drop", "thermal", nan, "", ""), ("turbo-drop", "thermal", None, "", ""),
+    ("steal", "hypervisor", 0.0005, "0.1 %", "0.1 %"),
+    ("steal", "hypervisor", 0.00049, "0.0 %", ""),
+    ("steal", "hypervisor", 0.1, "10.0 %", "10 %"),
+    ("steal", "hypervisor", 0.123, "12.3 %", "12.3 %"),
+    ("neighbour", "sibling", 0.1, "10.0 %", "10 %"),
+    ("neighbour", "sibling", 0.123, "12.3 %", "12 %"),
+    ("neighbour", "sibling", 0.094, "9.4 %", "9.4 %"),
+    ("neighbour", "hypervisor", 0.123, "12.3 %", "12.3 %"),
+    ("smi", "firmware", 1, "1×", "once"), ("smi", "firmware", 2, "2×", "2 times"),
+    ("ramp", "-", 1.2e9, "+1.20 GHz", ""), ("later-kind", "x", 0.25, "25.0 %", "25 %"),
+])  # fmt: skip
+def test_a_loss_has_a_sign_or_a_word_and_no_more_digits_than_were_measured(
+    kind: str, cause: str, value: float | None, depth: str, loss: str
+) -> None:
+    assert depth_text(kind, value) == depth
+    assert loss_text(Episode(kind, [0], S, None, value, cause)) == loss
+
+
+def test_clocks_are_weighted_by_the_length_and_the_cpus_of_their_episodes() -> None:
+    def drop(cpus: int, end_ns: int | None, busy_hz: float, ceiling_hz: float) -> Episode:
+        evidence = {"busy_hz": busy_hz, "ceiling_hz": ceiling_hz}
+        return Episode("turbo-drop", [*range(cpus)], S, end_ns, 5e8, "thermal", evidence)
+
+    long_drop, wide_drop = drop(1, 4 * S, 2.0e9, 3.0e9), drop(3, 2 * S, 2.6e9, 3.4e9)
+    assert clocks_text([long_drop, wide_drop]) == "2.30 of 3.20 GHz"
+    assert clocks_text([drop(1, None, 2.0e9, 3.0e9)]) == "2.00 of 3.00 GHz", "it has just begun"
+    assert clocks_text([replace(long_drop, evidence={"busy_hz": 2e9})]) == ""
+
+
+@pytest.mark.parametrize(("subject", "inside"), [
+    ("Thermal throttling", "thermal throttling"), ("SMM code", "SMM code"), ("VMs", "VMs"),
+    ("A PROCHOT signal", "a PROCHOT signal"),
+])  # fmt: skip
+def test_only_abbreviations_stay_upper_case_inside_a_sentence(subject: str, inside: str) -> None:
+    assert mid_sentence(subject) == inside
 
 
 # --- groups

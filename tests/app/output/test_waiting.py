@@ -24,7 +24,12 @@ from why_reports import (
 
 from perftop.model.kinds import cause_of
 from perftop.output.report import Finding
-from perftop.output.waiting import UNKNOWN_NEIGHBOUR, remedy_against, waiting_finding
+from perftop.output.waiting import (
+    UNKNOWN_NEIGHBOUR,
+    remedy_against,
+    victim_share,
+    waiting_finding,
+)
 from perftop.output.why_report import report
 from perftop.output.why_text import answer
 from perftop.session.losses import (
@@ -104,6 +109,89 @@ def test_a_wait_names_the_tasks_that_caused_it(
     )
 
 
+def two_threads(run_s: float, wait_s: float) -> dict[tuple[int, int], TaskTimes]:
+    return {(1, tid): task_times("job", run_s, wait_s) for tid in (1, 2)}
+
+
+@pytest.mark.parametrize(("threads", "tasks", "sentence"), [
+    # a thread that waits for more than 5 % of its time counts as waiting
+    (BLOCKED | {(1, 2): task_times("job", 0.95, 0.05, 1)}, {}, "1 of 2 threads of job waits"),
+    (BLOCKED | {(1, 2): task_times("job", 0.94, 0.06, 1)}, {}, "2 threads of job wait"),
+    # a task that ran for 10 % of the wait is counted
+    (BLOCKED, hog(0.3) | {(8, "cc", 0): task_times("cc", 0.03)}, "job waits behind hog[7] and 1"),
+    (BLOCKED, hog(0.3) | {(8, "cc", 0): task_times("cc", 0.029)}, "job waits behind hog[7] on CPU"),
+    # demand for more than 1.05 CPUs, 0.525 s here, proves that threads compete
+    (two_threads(0.15, 0.1125), {}, "2 threads of job wait for CPU 0"),
+    (two_threads(0.15, 0.12), {}, "2 threads of job wait for each other"),
+    (CROWDED | {(1, 3): task_times("job", 0.1, 0.1, 1)}, {}, "3 threads of job wait for each"),
+    # if they ran for 25 % of the wait
+    (two_threads(0.0625, 0.4375), hog(0.2), "2 threads of job wait for each other and hog[7]"),
+    (two_threads(0.06, 0.44), hog(0.2), "2 threads of job wait for CPU 0"),
+])  # fmt: skip
+def test_tasks_below_a_limit_neither_wait_nor_are_blamed(
+    threads: dict[tuple[int, int], TaskTimes], tasks: dict[tuple[int, str, int], TaskTimes],
+    sentence: str,
+) -> None:  # fmt: skip
+    """Each limit at its exact value, and just beyond it."""
+    assert waits(threads, tasks).text.startswith(sentence)
+
+
+@pytest.mark.parametrize(("a_wait_s", "b_wait_s", "is_equal"), [
+    (0.5, 0.4, True), (0.5, 0.39, False), (0.1, 0.05, True), (0.1, 0.04, False),
+])  # fmt: skip
+def test_two_tasks_that_wait_about_equally_share_a_cpu(
+    a_wait_s: float, b_wait_s: float, is_equal: bool
+) -> None:
+    tasks = {
+        (pid, comm, 0): task_times(comm, 1 - wait_s, wait_s)
+        for pid, comm, wait_s in ((1, "a", a_wait_s), (2, "b", b_wait_s))
+    }
+    percent = f"{100 * a_wait_s:.0f} % of its time"
+    alone = f"a waits {percent} behind b[2] on CPU 0"
+    together = f"a[1] and b[2] share CPU 0: each waits {percent}"
+    assert waits(tasks=tasks, job=None).headline == (together if is_equal else alone)
+    threads = {(1, 1): tasks[1, "a", 0]}
+    assert waits(threads, tasks, job="a").headline == alone, "a job has a sentence of its own"
+
+
+@pytest.mark.parametrize(("job", "other_wait_s", "truncated_s", "evidence"), [
+    ("a", 0.2, {0: 0.3}, ["it waited 0.30 of 0.50 s"]),
+    (None, 0.03, {0: 0.124, 1: 0.5}, ["it waited 0.30 of 0.50 s"]),
+    (None, 0.031, {}, ["it waited 0.30 of 0.50 s", "all tasks 0.33 of 0.7 s"]),
+    (None, 0.03, {0: 0.125},
+     ["it waited at least 0.30 of 0.50 s", "only a CPU's busiest tasks are sampled"]),
+    (None, 0.0, {1: 0.125}, ["it waited 0.30 of 0.50 s"]),
+])  # fmt: skip
+def test_tasks_that_were_not_sampled_make_a_wait_a_lower_bound(
+    job: str | None, other_wait_s: float, truncated_s: dict[int, float], evidence: list[str]
+) -> None:
+    session: Session = sampled(Machine(cores=2))[0]
+    session.run_times.threads = {(1, 1): task_times("a", 0.2, 0.3)}
+    session.run_times.tasks = {
+        (1, "a", 0): task_times("a", 0.2, 0.3),
+        (2, "b", 1): task_times("b", 0.2, other_wait_s, 1),
+    }
+    session.run_times.truncated_s, session.run_times.covered_s = truncated_s, 1.0
+    result = waits_of(session, job)
+    assert [text for text in result.evidence if text != UNKNOWN_NEIGHBOUR] == evidence
+    assert ("at least" in result.headline) == ("at least" in evidence[0])
+
+
+@pytest.mark.parametrize(("wanted_s", "span_s", "share"), [
+    (1.0, 10.0, 0.5), (0.99, 1.0, 0.0), (2.0, 20.0, 0.5), (1.99, 20.0, 0.0),
+])  # fmt: skip
+def test_tasks_that_want_little_cpu_time_have_no_lost_share(
+    wanted_s: float, span_s: float, share: float
+) -> None:
+    assert victim_share(wanted_s / 2, wanted_s, span_s) == share
+
+
+def test_long_names_are_cut() -> None:
+    long_name = "x" * 20
+    result = waits(tasks={(1, long_name, 0): task_times(long_name, 0.2, 0.3)}, job=None)
+    assert result.text == f"{'x' * 14}… waits for CPU 0"
+
+
 def test_many_tasks_that_each_ran_little_are_counted_and_the_largest_is_evidence() -> None:
     tasks = {(pid, f"t{pid}", 0): task_times(f"t{pid}", 0.015 + pid / 1e5) for pid in range(20, 40)}
     result = waits(BLOCKED, tasks)
@@ -128,18 +216,25 @@ def children(run_s: float, child: str = "true") -> dict[tuple[int, str, int], Ta
     return {(8, child, UNKNOWN_CPU): task_times("sh", run_s, cpu=UNKNOWN_CPU)}
 
 
-@pytest.mark.parametrize(("tasks", "sentence", "blamed_task"), [
-    (children(0.3), "job waits behind short-lived true of sh[8] on CPU 0", "short-lived true"),
+CHILDREN_HINT = "chrt --idle --pid 0 8, whose later children inherit it"
+
+
+@pytest.mark.parametrize(("tasks", "sentence", "blamed_task", "hint"), [
+    (children(0.3), "job waits behind short-lived true of sh[8] on CPU 0", "short-lived true",
+     CHILDREN_HINT),
     (children(0.3, ""), "job waits behind short-lived children of sh[8] on CPU 0",
-     "short-lived children"),
-    (children(0.1), "job waits for CPU 0", "other tasks"),
-    (hog(0.3) | children(0.3), "job waits behind hog[7] on CPU 0", "hog"),
+     "short-lived children", CHILDREN_HINT),
+    (children(0.15), "job waits behind short-lived true of sh[8] on CPU 0", "short-lived true",
+     CHILDREN_HINT),
+    (children(0.1), "job waits for CPU 0", "other tasks", ""),
+    (hog(0.3) | children(0.3), "job waits behind hog[7] on CPU 0", "hog",
+     "chrt --idle --all-tasks --pid 0 7"),
 ])  # fmt: skip
 def test_children_that_ended_between_scans_are_named_by_their_parent(
-    tasks: dict[tuple[int, str, int], TaskTimes], sentence: str, blamed_task: str
+    tasks: dict[tuple[int, str, int], TaskTimes], sentence: str, blamed_task: str, hint: str
 ) -> None:
     result = waits(BLOCKED, tasks)
-    assert (result.text, result.culprit) == (sentence, blamed_task)
+    assert (result.text, result.culprit, result.hint) == (sentence, blamed_task, hint)
     if "short" in blamed_task:
         assert result.confidence == "inferred"
     else:
@@ -174,26 +269,33 @@ def test_the_longest_wait_is_reported_beside_the_sum() -> None:
     assert job.with_record(0, 1.0, 0.0, 1).minus(job).longest_s == 0.0
     result = waits({(1, 1): job}, hog(1.3))
     assert result.evidence == ["it waited 1.30 of 3.1 s", "once for 1.1 s or longer"]
-    assert "once" not in " ".join(waits(BLOCKED).evidence)
+    for longest_s, is_shown in ((0.099, False), (0.1, True)):
+        evidence = waits({(1, 1): replace(BLOCKED[1, 1], longest_s=longest_s)}).evidence
+        assert ("once for 100 ms or longer" in evidence) is is_shown
 
 
 @pytest.mark.parametrize(("util", "switches", "sentence", "confidence"), [
     (0.2, 1500, "job waits for the end of idle states on CPU 0", "inferred"),
-    (0.2, 200, "job waits for CPU 0", "unknown"),
-    (0.9, 1500, "job waits for CPU 0", "unknown"),
+    (0.75, 300, "job waits for the end of idle states on CPU 0", "inferred"),
+    (0.2, 299, "job waits for CPU 0", "unknown"),
+    (0.76, 1500, "job waits for CPU 0", "unknown"),
 ])  # fmt: skip
 def test_wake_up_waits_on_idle_cpus_are_exits_of_idle_states(
     util: float, switches: int, sentence: str, confidence: str
 ) -> None:
     machine = Machine(cores=2)
     machine.loads = dict.fromkeys(range(4), CpuLoad(util=util))
-    machine.hello.settings["deepest_idle_state"] = "C6, 170 µs"
+    machine.hello.settings["deepest_idle_state"] = f"C6{'.' * 50}"
     result = waits({(1, 1): replace(BLOCKED[1, 1], switches=switches)}, machine=machine)
     assert (result.text, result.confidence) == (sentence, confidence)
     if confidence == "inferred":
-        price = ["1500 wake-ups, 200 µs each", "CPU 0 80 % idle"]
-        assert result.evidence[1:] == [*price, "deepest state: C6, 170 µs by its driver"]
+        length = "1.0 ms" if switches == 300 else "200 µs"
+        price = [f"{switches} wake-ups, {length} each", f"CPU 0 {100 * (1 - util):.0f} % idle"]
+        state = f"deepest state: C6{'.' * 37}… by its driver"
+        assert result.evidence[1:] == [*price, state]
         assert result.culprit == "leaving idle states"
+    result = waits({(1, 1): replace(BLOCKED[1, 1], switches=switches)}, hog(0.3), machine=machine)
+    assert result.text == "job waits behind hog[7] on CPU 0", "a task explains the wait better"
 
 
 @pytest.mark.parametrize(("wait_s", "sentence"), [
