@@ -106,9 +106,10 @@ def open_perf(
     from perfprobe.machine.parts import Part
     from perfprobe.machine.source import Machine, SourceInfo, os_parts, read_rows, with_siblings
     from perfprobe.perf import chosen, cores
+    from perfprobe.perf.perf_events import Kernel
     from perfprobe.registers.limits import open_registers
 
-    root = Path("/")
+    root, kernel = Path("/"), Kernel()
     chosen_groups = [] if events is None else chosen.find_events(root, events)
     rows, selected = read_rows(root, cpus)
     planner = cores.EventPlanner(root, rows, method=method)
@@ -116,7 +117,7 @@ def open_perf(
     online = [row for row in rows if row.online and row.cpu in cpus_to_read]
     other_groups = [group for group in chosen_groups if chosen.always_counted_key(group) is None]
     other_group = chosen.largest_group_finder(other_groups, planner.pmus)
-    parts = cores.open_parts(root, rows, planner, online=online, other_group=other_group)
+    parts = cores.open_parts(kernel, rows, planner, online=online, other_group=other_group)
     aliases = chosen.always_counted_keys(chosen_groups, parts[0].counters)
     groups = [group for group in chosen_groups if group[0].request.key not in aliases]
     with contextlib.ExitStack() as on_failure:
@@ -128,10 +129,10 @@ def open_perf(
             raise Unavailable(f"the perf source is not available: {why_not.why}{fix}")
         if groups:
             extra += chosen.open_chosen(
-                root, rows, groups, planner.pmus, online=online, multiplex=multiplex
+                kernel, rows, groups, planner.pmus, online=online, multiplex=multiplex
             )
         on_failure.pop_all()
-    slots, no_slots = chosen.open_topdown(root, rows, planner.pmus, online=online)
+    slots, no_slots = chosen.open_topdown(kernel, rows, planner.pmus, online=online)
     registers, survey = open_registers(root, rows)
     keys = {counter.key for part in parts for counter in part.counters}
 

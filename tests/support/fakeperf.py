@@ -67,6 +67,7 @@ class Kernel(perf_events.Kernel):
         than the rest can be opened but never runs. `turns`: number of counters, by CPU, that other
         programs use in turns: a pinned group displaces them, any other group waits. `moved`: counts
         of a trial by event key."""
+        super().__init__(Path("/nonexistent"))
         self.counters = counters
         self.refuse = refuse
         # for each call: its kind, its event or descriptor, and the leader
@@ -223,8 +224,8 @@ def online_rows(root: Path) -> list[Cpu]:
 
 def opened_parts(root: Path, planner: cores.EventPlanner, kernel: Kernel) -> list[Part]:
     """Returns all parts, without that of memory controllers if there are none."""
-    rows, online = topology.read_cpus(root), online_rows(root)
-    result = cores.open_parts(root, rows, planner, online=online, kernel=kernel)
+    rows, online, kernel.root = topology.read_cpus(root), online_rows(root), root
+    result = cores.open_parts(kernel, rows, planner, online=online)
     return result if result[2].counters else [*result[:2], *result[3:]]
 
 

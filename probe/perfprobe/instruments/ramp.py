@@ -27,7 +27,7 @@ from perfprobe.instruments import disturbance
 from perfprobe.kernel.access import Trouble
 from perfprobe.native import affinity, tsc_rate
 from perfprobe.perf import perf_pmus
-from perfprobe.perf.perf_events import CYCLES, RefusedError
+from perfprobe.perf.perf_events import CYCLES, Kernel, RefusedError
 
 ISAS = ("scalar", "avx2", "avx512")
 """Kinds of code that the work may consist of, in the order of the PP_RAMP_ numbers."""
@@ -91,7 +91,7 @@ def _counter(cpu: int, tsc_hz: float) -> Iterator[tuple[int, Trouble | None]]:
     """Yields the address of a perf group that counts cycles, or 0 and the reason why there is none.
     The group must be readable by RDPMC: read(2) takes 1 us, and a piece only 5 us."""
     try:
-        group = perf_pmus.open_core_event(Path("/"), cpu, CYCLES, by_rdpmc=True, with_trial=True)
+        group = perf_pmus.open_core_event(Kernel(), cpu, CYCLES, by_rdpmc=True, with_trial=True)
     except RefusedError as refused:
         yield 0, refused.trouble
         return

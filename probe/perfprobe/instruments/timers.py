@@ -111,27 +111,27 @@ Resource = tuple[str | None, dict[str, int]]
 
 def open_resource(name: str, cpu: int, leaves: Leaves, stack: contextlib.ExitStack) -> Resource:
     """Opens the resource that a method needs; `stack` closes it. Raises RefusedError."""
-    instructions, root = perf_events.INSTRUCTIONS, Path("/")
+    instructions, kernel = perf_events.INSTRUCTIONS, Kernel()
     if name == "rdtscp":
         if not cpuid.has_feature(leaves, "rdtscp"):
             raise RefusedError(Trouble("this CPU, or its hypervisor, has no RDTSCP"))
         return None, {}
     if name == "msr":
         try:
-            registers = stack.enter_context(msr.Registers(root, cpu))
+            registers = stack.enter_context(msr.Registers(Path("/"), cpu))
             registers.read(msr.TSC)
         except msr.MsrError as error:
             raise RefusedError(Trouble(error.cause, error.fix)) from None
         return f"{msr.register_name(msr.TSC)}, the TSC", {"fd": registers.fd, "arg": msr.TSC}
     note = "instructions"
     try:
-        group = perf_pmus.open_core_event(root, cpu, instructions, by_rdpmc=name == "page")
+        group = perf_pmus.open_core_event(kernel, cpu, instructions, by_rdpmc=name == "page")
     except RefusedError as refused:
         if name == "page":
             raise
         reason = f"instructions cannot be read ({refused.trouble.why})"
         note = f"cpu-clock, a software event: {reason}"
-        group = perf_events.open_event(Kernel(), CPU_CLOCK, cpu)
+        group = perf_events.open_event(kernel, CPU_CLOCK, cpu)
     stack.callback(group.close)
     return note, {"arg": group.address}
 

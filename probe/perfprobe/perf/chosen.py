@@ -100,20 +100,18 @@ def largest_group_finder(
 
 
 def open_chosen(
-    root: Path,
+    kernel: Kernel,
     rows: Sequence[Cpu],
     groups: Sequence[Sequence[ChosenEvent]],
     pmus: Sequence[Pmu],
     *,
     online: Sequence[Cpu],
-    kernel: Kernel | None = None,
     multiplex: bool = True,
 ) -> list[PerfPart]:
     """Opens a part for each group of chosen events on the CPUs `online`. Must be called after
     other counters are open, because those take precedence. With `multiplex`, groups may take turns.
     Raises Unavailable if an event does not fit without it, or if no event can be counted."""
-    kernel = kernel or Kernel()
-    opener = GroupOpener(root, kernel, rows, online, pmus)
+    opener = GroupOpener(kernel, rows, online, pmus)
     parts = [
         opener.open_part(group) for group in opener.arrange_groups(groups, multiplex=multiplex)
     ]
@@ -131,10 +129,9 @@ class GroupOpener:
     """Arranges chosen events in groups, and opens the groups on the CPUs `online`."""
 
     def __init__(
-        self, root: Path, kernel: Kernel, rows: Sequence[Cpu], online: Sequence[Cpu],
-        pmus: Sequence[Pmu],
-    ) -> None:  # fmt: skip
-        self._root, self._kernel, self._rows, self._online = root, kernel, rows, online
+        self, kernel: Kernel, rows: Sequence[Cpu], online: Sequence[Cpu], pmus: Sequence[Pmu]
+    ) -> None:
+        self._kernel, self._rows, self._online = kernel, rows, online
         self._pmu_of_cpu = {row.cpu: core_pmu_of(pmus, row.cpu) for row in rows}
 
     # --- which events are counted together
@@ -192,7 +189,7 @@ class GroupOpener:
     def open_part(self, group: Sequence[ChosenEvent]) -> PerfPart:
         planned_events = {row.cpu: self.events_on(group, row.cpu) for row in self._rows}
         online_events = {row.cpu: planned_events[row.cpu] for row in self._online}
-        opened = open_events(self._kernel, online_events, timed=True, mapped=False, root=self._root)
+        opened = open_events(self._kernel, online_events, timed=True, mapped=False)
         opened = dict(zip(opened, run_in_threads(self._drop_if_unfit, opened.items()), strict=True))
         lacking = [
             (cpu, key, opened_events.missing.get(key) or chosen.trouble or OTHER_CORES_TROUBLE)
@@ -227,10 +224,10 @@ class GroupOpener:
         cpu, opened_events = opened
         if opened_events.group is None or not any(event.is_core for event in opened_events.events):
             return opened_events
-        if group_fits(self._kernel, opened_events.events, cpu, self._root):
+        if group_fits(self._kernel, opened_events.events, cpu):
             return opened_events
         opened_events.group.close()
-        has_watchdog = files.read_number(f"{self._root}/proc/sys/kernel/nmi_watchdog") == 1
+        has_watchdog = files.read_number(f"{self._kernel.root}/proc/sys/kernel/nmi_watchdog") == 1
         why = WATCHDOG_TROUBLE if has_watchdog else NO_ROOM_TROUBLE
         missing = {event.key: why for event in opened_events.events}
         return OpenedEvents(missing=opened_events.missing | missing)
@@ -238,7 +235,7 @@ class GroupOpener:
     def open_events(self, group: Sequence[ChosenEvent], cpu: int) -> OpenedEvents:
         """Opens the group on one CPU, for a trial."""
         events = self.events_on(group, cpu)
-        return open_group(self._kernel, events, cpu, timed=True, mapped=False, root=self._root)
+        return open_group(self._kernel, events, cpu, timed=True, mapped=False)
 
     def events_on(self, group: Sequence[ChosenEvent], cpu: int) -> list[Event]:
         events = (chosen.event_on(self._pmu_of_cpu[cpu]) for chosen in group)
@@ -293,16 +290,14 @@ def topdown_events(pmus: Iterable[Pmu]) -> list[ChosenEvent]:
 
 
 def open_topdown(
-    root: Path, rows: Sequence[Cpu], pmus: Sequence[Pmu], *, online: Sequence[Cpu],
-    kernel: Kernel | None = None,
-) -> tuple[list[PerfPart], list[Missing]]:  # fmt: skip
+    kernel: Kernel, rows: Sequence[Cpu], pmus: Sequence[Pmu], *, online: Sequence[Cpu]
+) -> tuple[list[PerfPart], list[Missing]]:
     """Opens the part with issue slots and top-down counters on the CPUs `online`. If this machine
     cannot count them, returns no part, and the reason."""
-    kernel = kernel or Kernel()
     group = topdown_events(pmus)
     if not group:
         return [], [Missing(TOPDOWN_KEY, NO_PERF_METRICS)] if pmus else []
-    opener = GroupOpener(root, kernel, rows, online, pmus)
+    opener = GroupOpener(kernel, rows, online, pmus)
     cpu = next((row.cpu for row in online if opener.events_on(group, row.cpu)), None)
     trouble = OTHER_CORES_TROUBLE if cpu is None else _slots_trouble(opener, group, kernel, cpu)
     if trouble is not None:

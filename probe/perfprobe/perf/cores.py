@@ -173,12 +173,11 @@ HOST_ONLY = Trouble("only the host's own time is counted, so that guests with a 
 
 
 def open_parts(
-    root: Path,
+    kernel: Kernel,
     rows: Sequence[Cpu],
     planner: EventPlanner,
     *,
     online: Sequence[Cpu],
-    kernel: Kernel | None = None,
     other_group: Callable[[int], Sequence[Event]] | None = None,
 ) -> list[Part]:
     """Opens the parts of cores, of the msr PMU, of memory controllers, and of each other PMU, on
@@ -187,9 +186,8 @@ def open_parts(
 
     `other_group` returns the events of another group that will be counted on a CPU at the same
     time. The cores' part is then pinned, so that it takes no turns with that group, and leaves
-    counters for it. `root` is for tests: perf events are never below a directory.
+    counters for it.
     """
-    kernel = kernel or Kernel()
 
     def plan(row: Cpu) -> list[Event]:
         events = planner.core_events(row)
@@ -199,14 +197,14 @@ def open_parts(
         return [replace(e, pinned=True) for e in events if e.key not in OPTIONAL_ROLES]
 
     core = _part(
-        kernel, root, rows, online, plan, planner.counters(), timed=True, other_group=other_group
+        kernel, rows, online, plan, planner.counters(), timed=True, other_group=other_group
     )
     if not planner.pmus:
-        trouble = perf_pmus.no_counters_trouble(root)
+        trouble = perf_pmus.no_counters_trouble(kernel.root)
         core.missing = [Missing(c.key, trouble.why, trouble.fix) for c in CORE_COUNTERS[:5]]
-    msr_part = _part(kernel, root, rows, online, planner.msr_events, MSR_COUNTERS, timed=False)
-    controllers = uncore.memory_part(root, rows, online, kernel)
-    return [core, msr_part, controllers, *uncore.uncore_parts(root, rows, online, kernel)]
+    msr_part = _part(kernel, rows, online, planner.msr_events, MSR_COUNTERS, timed=False)
+    controllers = uncore.memory_part(kernel, rows, online)
+    return [core, msr_part, controllers, *uncore.uncore_parts(kernel, rows, online)]
 
 
 def no_clock_trouble(parts: Sequence[Part]) -> Missing | None:
@@ -219,21 +217,25 @@ def no_clock_trouble(parts: Sequence[Part]) -> Missing | None:
 
 
 def _part(
-    kernel: Kernel, root: Path, rows: Sequence[Cpu], online: Sequence[Cpu],
-    plan: Callable[[Cpu], list[Event]], table: Sequence[Counter], *, timed: bool,
+    kernel: Kernel,
+    rows: Sequence[Cpu],
+    online: Sequence[Cpu],
+    plan: Callable[[Cpu], list[Event]],
+    table: Sequence[Counter],
+    *,
+    timed: bool,
     other_group: Callable[[int], Sequence[Event]] | None = None,
-) -> PerfPart:  # fmt: skip
+) -> PerfPart:
     """Opens the part with the planned events on all CPUs in `online`, without events that do not
     count. `table`: counters of all events that a plan may contain."""
     planned_events = {row.cpu: plan(row) for row in rows}
     other = None if other_group is None else {row.cpu: other_group(row.cpu) for row in online}
-    opened = open_events(
-        kernel, {row.cpu: planned_events[row.cpu] for row in online}, timed=timed, with_trial=True,
-        other_group=other, root=root,
-    )  # fmt: skip
+    online_events = {row.cpu: planned_events[row.cpu] for row in online}
+    opened = open_events(kernel, online_events, timed=timed, with_trial=True, other_group=other)
     counting = {event.key for opened_events in opened.values() for event in opened_events.events}
     counters = [counter for counter in table if counter.key in counting]
     # Guests of KVM can only run if its module is loaded.
+    root = kernel.root
     may_run = (root / "sys/module/kvm").exists() or not identity.may_run_guests(root)
     lacking: list[tuple[int, str, Trouble]] = []
     for cpu, opened_events in opened.items():

@@ -338,7 +338,7 @@ def list_events(
         with suppress(ValueError):
             event = catalogue.find(event_names.parse_groups(row["name"])[0][0]).event_on(pmu)
             if pmu is not None and event is not None:
-                trouble = refusal_of(kernel or Kernel(), event, min(pmu.cpus or {0}), root)
+                trouble = refusal_of(kernel or Kernel(), event, min(pmu.cpus or {0}))
                 row["refused"] = trouble and trouble.why
     return {
         "events": rows,

@@ -113,6 +113,10 @@ class Group:
 class Kernel:
     """The system calls for perf events; tests replace this class. All methods raise OSError."""
 
+    def __init__(self, root: Path = Path("/")) -> None:
+        self.root = root
+        """The directory of /proc and /sys, whose files give the reasons for errors."""
+
     def open(self, event: Event, cpu: int, leader: int, *, host_only: bool = False) -> int:
         flags = lib.PP_EVENT_KERNEL if event.kernel_only else 0
         flags |= lib.PP_EVENT_USER if event.user_only else 0
@@ -149,7 +153,7 @@ class RefusedError(Exception):
         self.trouble = trouble
 
 
-def shortage_trouble(free: int, root: Path = Path("/")) -> Trouble:
+def shortage_trouble(free: int, root: Path) -> Trouble:
     """Returns the trouble for an event without a counter, if only `free` counters are free."""
     watchdog = files.read_number(f"{root}/proc/sys/kernel/nmi_watchdog")
     reason = f"only {free} counters free: the NMI watchdog or another tool holds one"
@@ -209,7 +213,6 @@ def open_events(
     mapped: bool = True,
     with_trial: bool = False,
     other_group: Mapping[int, Sequence[Event]] | None = None,
-    root: Path = Path("/"),
 ) -> dict[int, OpenedEvents]:
     """Opens a group of the wanted events on each CPU; see open_group. `other_group` has, by CPU,
     the events of another group that will be counted, too. If that group does not fit, events of
@@ -219,7 +222,7 @@ def open_events(
         def open_without(roles: Collection[str]) -> OpenedEvents:
             events = [event for event in wanted[cpu] if event.role_or_key not in roles]
             opened = open_group(
-                kernel, events, cpu, timed=timed, mapped=mapped, with_trial=with_trial, root=root
+                kernel, events, cpu, timed=timed, mapped=mapped, with_trial=with_trial
             )
             yielded_keys = (event.key for event in wanted[cpu] if event not in events)
             missing = dict.fromkeys(yielded_keys, YIELDED_TO_CHOSEN) | opened.missing
@@ -228,7 +231,7 @@ def open_events(
         other_events = other_group.get(cpu, ()) if other_group else ()
         for count in range(len(YIELDING_ROLES) + 1 if other_events else 0):
             opened = open_without(YIELDING_ROLES[:count])
-            if opened.group is None or group_fits(kernel, other_events, cpu, root):
+            if opened.group is None or group_fits(kernel, other_events, cpu):
                 return opened
             opened.group.close()
         return open_without(())
@@ -244,7 +247,6 @@ def open_group(
     timed: bool,
     mapped: bool = True,
     with_trial: bool = False,
-    root: Path = Path("/"),
 ) -> OpenedEvents:
     """Opens these events as one group and starts it; the caller closes it. `timed` adds columns
     with the times for which the group was enabled and counting. `mapped` makes it readable by
@@ -254,7 +256,7 @@ def open_group(
     missing: dict[str, Trouble] = {}
     dropped: dict[str, Trouble | None] = {}
     while events:
-        attempt = _open_together(kernel, cpu, events, root, timed=timed, mapped=mapped)
+        attempt = _open_together(kernel, cpu, events, timed=timed, mapped=mapped)
         if with_trial and attempt.does_not_fit:
             events = _without_next_role(events, dropped, TOO_FEW_COUNTERS)
             continue
@@ -263,7 +265,7 @@ def open_group(
             break
         trial, implausible = None, dict[str, Trouble]()
         if with_trial:
-            trial, implausible = _try_group(kernel, group, attempt.events, cpu, root)
+            trial, implausible = _try_group(kernel, group, attempt.events, cpu)
         if trial is not None and trial.counted_share == 0:
             group.close()
             events = _without_next_role(attempt.events, dropped)
@@ -273,29 +275,28 @@ def open_group(
             dead_events = [event for event in attempt.events if event.key in implausible]
             events = [event for event in events if event not in dead_events]
         else:
-            missing |= _drop_reasons(dropped, sum(event.is_core for event in attempt.events), root)
+            free = sum(event.is_core for event in attempt.events)
+            missing |= _drop_reasons(dropped, free, kernel.root)
             lacking = _unserved_keys(missing, attempt.events, wanted)
             host_only = attempt.host_only and any(event.is_core for event in attempt.events)
             return OpenedEvents(attempt.events, lacking, group, host_only)
-    missing |= _drop_reasons(dropped, 0, root)
+    missing |= _drop_reasons(dropped, 0, kernel.root)
     return OpenedEvents(missing=_unserved_keys(missing, [], wanted))
 
 
-def open_event(
-    kernel: Kernel, event: Event, cpu: int, *, with_trial: bool = False, root: Path = Path("/")
-) -> Group:
+def open_event(kernel: Kernel, event: Event, cpu: int, *, with_trial: bool = False) -> Group:
     """Opens one event as a group that also reports its enabled and running times. `with_trial`:
     also counts briefly. Raises RefusedError if the event cannot be counted."""
-    opened = open_group(kernel, [event], cpu, timed=True, with_trial=with_trial, root=root)
+    opened = open_group(kernel, [event], cpu, timed=True, with_trial=with_trial)
     if opened.group is None:
         raise RefusedError(opened.missing[event.key])
     return opened.group
 
 
-def refusal_of(kernel: Kernel, event: Event, cpu: int, root: Path = Path("/")) -> Trouble | None:
+def refusal_of(kernel: Kernel, event: Event, cpu: int) -> Trouble | None:
     """Returns why the kernel refuses to open this event alone on this CPU; None if it does not."""
-    error = _error_alone(kernel, event, cpu, host_only=may_run_guests(root))
-    return None if error is None else access.perf_open_trouble(error, root)
+    error = _error_alone(kernel, event, cpu, host_only=may_run_guests(kernel.root))
+    return None if error is None else access.perf_open_trouble(error, kernel.root)
 
 
 def _error_alone(kernel: Kernel, event: Event, cpu: int, *, host_only: bool) -> OSError | None:
@@ -309,10 +310,10 @@ def _error_alone(kernel: Kernel, event: Event, cpu: int, *, host_only: bool) -> 
     return None
 
 
-def group_fits(kernel: Kernel, events: Sequence[Event], cpu: int, root: Path = Path("/")) -> bool:
+def group_fits(kernel: Kernel, events: Sequence[Event], cpu: int) -> bool:
     """Returns whether these events can be counted in addition to all pinned groups, by a trial;
     True if that cannot be tried."""
-    trial = _run_pinned_trial(kernel, events, cpu, root, FIT_NS)
+    trial = _run_pinned_trial(kernel, events, cpu, FIT_NS)
     return trial is None or trial.counted_share > 0
 
 
@@ -320,7 +321,6 @@ def _open_together(
     kernel: Kernel,
     cpu: int,
     wanted: Sequence[Event],
-    root: Path,
     *,
     timed: bool,
     mapped: bool,
@@ -329,7 +329,7 @@ def _open_together(
     """Opens a disabled leader, then its siblings, then enables the group: siblings that join a
     running leader would count zeros without any error. `host_only`: whether to exclude guests;
     None: if KVM may run guests here. `missing` has the reasons for all events that are refused."""
-    host_only = may_run_guests(root) if host_only is None else host_only
+    host_only = may_run_guests(kernel.root) if host_only is None else host_only
     fds: list[int] = []
     events: list[Event] = []
     refused: dict[str, Trouble] = {}
@@ -356,9 +356,9 @@ def _open_together(
                 # Guests own the PMU while they run, so events must exclude guests.
                 close_all()
                 return _open_together(
-                    kernel, cpu, wanted, root, timed=timed, mapped=mapped, host_only=True
+                    kernel, cpu, wanted, timed=timed, mapped=mapped, host_only=True
                 )
-            refused[event.key] = access.perf_open_trouble(reason, root)
+            refused[event.key] = access.perf_open_trouble(reason, kernel.root)
         else:
             events.append(event)
     if not fds:
@@ -368,7 +368,7 @@ def _open_together(
         group = kernel.group(fds, timed=timed, mapped=mapped)
     except OSError as error:
         close_all()
-        trouble = access.perf_open_trouble(error, root)
+        trouble = access.perf_open_trouble(error, kernel.root)
         return OpenedEvents(missing=refused | {event.key: trouble for event in events})
     return OpenedEvents(events, refused, group, host_only)
 
@@ -377,7 +377,7 @@ def _open_together(
 
 
 def _try_group(
-    kernel: Kernel, group: Group, events: Sequence[Event], cpu: int, root: Path
+    kernel: Kernel, group: Group, events: Sequence[Event], cpu: int
 ) -> tuple[Trial | None, dict[str, Trouble]]:
     """Runs a trial of a group on its CPU. Returns the trial (None if this process may not run on
     that CPU) and, by key, the events whose counts are implausible."""
@@ -385,7 +385,7 @@ def _try_group(
     for _ in range(MAX_TRIALS):
         trial = run_trial(kernel, group, cpu, SPIN_NS)
         if trial is not None and trial.counted_share == 0 and not events[0].pinned:
-            trial = _run_pinned_trial(kernel, events, cpu, root, SPIN_NS)
+            trial = _run_pinned_trial(kernel, events, cpu, SPIN_NS)
         implausible = {} if trial is None else _implausible_events(events, trial)
         if not implausible:
             return trial, implausible
@@ -404,11 +404,11 @@ def run_trial(kernel: Kernel, group: Group, cpu: int, cpu_time_ns: int) -> Trial
 
 
 def _run_pinned_trial(
-    kernel: Kernel, events: Sequence[Event], cpu: int, root: Path, cpu_time_ns: int
+    kernel: Kernel, events: Sequence[Event], cpu: int, cpu_time_ns: int
 ) -> Trial | None:
     """Opens a pinned copy of a group, runs a trial of it, and closes it."""
     copies = [replace(event, pinned=True) for event in events]
-    group = _open_together(kernel, cpu, copies, root, timed=True, mapped=False).group
+    group = _open_together(kernel, cpu, copies, timed=True, mapped=False).group
     if group is None:
         return Trial([], 0.0, 0, 0.0)
     try:

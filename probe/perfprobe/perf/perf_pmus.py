@@ -146,17 +146,16 @@ def core_pmu_of(pmus: Iterable[Pmu], cpu: int) -> Pmu | None:
 
 
 def open_core_event(
-    root: Path, cpu: int, number: int, *, by_rdpmc: bool, with_trial: bool = False,
-    kernel: Kernel | None = None,
-) -> Group:  # fmt: skip
+    kernel: Kernel, cpu: int, number: int, *, by_rdpmc: bool, with_trial: bool = False
+) -> Group:
     """Opens the generic event `number` (a key of COUNTED_KEYS) on a CPU, in all rings.
     Raises RefusedError if the event cannot be counted (`with_trial`: after a trial), or if RDPMC
     cannot read it (`by_rdpmc`)."""
-    pmu = core_pmu_of(core_pmus(root), cpu)
+    pmu = core_pmu_of(core_pmus(kernel.root), cpu)
     if pmu is None:
-        raise RefusedError(access.no_pmu_trouble(root))
+        raise RefusedError(access.no_pmu_trouble(kernel.root))
     event = Event(COUNTED_KEYS[number], HARDWARE, pmu.extended_type | number)
-    group = open_event(kernel or Kernel(), event, cpu, with_trial=with_trial, root=root)
+    group = open_event(kernel, event, cpu, with_trial=with_trial)
     if by_rdpmc and not group.uses_rdpmc:
         group.close()
         switch, reason = f"{pmu.path}/rdpmc", "its page is not available, or does not allow it"

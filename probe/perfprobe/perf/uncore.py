@@ -125,11 +125,9 @@ UNCORE_KINDS = (
 PCU = UncoreKind("uncore_pcu", "package", "1", {}, max_events=PCU_COUNTERS)
 
 
-def uncore_parts(
-    root: Path, rows: Sequence[Cpu], online: Sequence[Cpu], kernel: Kernel
-) -> list[PerfPart]:
+def uncore_parts(kernel: Kernel, rows: Sequence[Cpu], online: Sequence[Cpu]) -> list[PerfPart]:
     """Returns a part for each uncore PMU here, except memory controllers."""
-    parts = []
+    root, parts = kernel.root, []
     for kind in (*UNCORE_KINDS, PCU):
         pmu = perf_pmus.find_pmu(root, kind.pmu)
         if pmu is None or not online:
@@ -151,17 +149,17 @@ def uncore_parts(
             if config is not None
         }
         if events:
-            parts.append(_part(kind, pmu, events, rows, online, kernel))
+            parts.append(_part(kernel, kind, pmu, events, rows, online))
     return parts
 
 
 def _part(
+    kernel: Kernel,
     kind: UncoreKind,
     pmu: Pmu,
     wanted: dict[str, Event],
     rows: Sequence[Cpu],
     online: Sequence[Cpu],
-    kernel: Kernel,
 ) -> PerfPart:
     groups = topology.cores(rows) if kind.scope == "core" else topology.packages(rows)
     members = {cpu: group for group in groups for cpu in group}
@@ -321,10 +319,10 @@ MAX_CHANNELS = 64
 """Maximum number of columns that a perf group can fill."""
 
 
-def memory_part(root: Path, rows: Sequence[Cpu], online: Sequence[Cpu], kernel: Kernel) -> PerfPart:
+def memory_part(kernel: Kernel, rows: Sequence[Cpu], online: Sequence[Cpu]) -> PerfPart:
     """Returns the part with memory traffic in bytes, by package; if it cannot be counted, a part
     without counters that has the reason."""
-    all_controllers = memory_controllers(root)
+    root, all_controllers = kernel.root, memory_controllers(kernel.root)
     online_cpus = {row.cpu for row in rows if row.online}
     packages = [group for group in topology.packages(rows) if not online_cpus.isdisjoint(group)]
     reading = {row.cpu for row in online}
@@ -336,7 +334,7 @@ def memory_part(root: Path, rows: Sequence[Cpu], online: Sequence[Cpu], kernel: 
         # All events must work: a sum without one of them would be too small.
         or next(
             filter(None, (
-                refusal_of(kernel, event, min(controller.pmu.cpus or {0}), root)
+                refusal_of(kernel, event, min(controller.pmu.cpus or {0}))
                 for controller in all_controllers
                 for events in controller.events
                 for event in events
@@ -352,7 +350,7 @@ def memory_part(root: Path, rows: Sequence[Cpu], online: Sequence[Cpu], kernel: 
     count = channels * controller_count
     has_clock = 2 * count < MAX_CHANNELS and all(
         controller.clock_event is not None
-        and not refusal_of(kernel, controller.clock_event, min(controller.pmu.cpus or {0}), root)
+        and not refusal_of(kernel, controller.clock_event, min(controller.pmu.cpus or {0}))
         for controller in all_controllers
     )
     counters = [

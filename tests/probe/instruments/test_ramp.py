@@ -347,7 +347,8 @@ def test_cycles_are_counted_in_all_rings_of_that_cpu(
     for name, (number, cpus) in pmus.items():
         fakeperf.write_pmu(tmp_path, name, number, cpus)
     kernel = DirectKernel()
-    group = open_core_event(tmp_path, 3, CYCLES, by_rdpmc=True, with_trial=True, kernel=kernel)
+    kernel.root = tmp_path
+    group = open_core_event(kernel, 3, CYCLES, by_rdpmc=True, with_trial=True)
     assert kernel.groups == [group]
     ((event, cpu, leader, host_only),) = kernel.opened.values()
     assert (event.type, event.config, event.kernel_only) == (perf_events.HARDWARE, config, False)
@@ -355,8 +356,9 @@ def test_cycles_are_counted_in_all_rings_of_that_cpu(
 
 
 def refusal_of_counter(kernel: fakeperf.Kernel, root: Path) -> access.Trouble:
+    kernel.root = root
     with pytest.raises(perf_events.RefusedError) as raised:
-        open_core_event(root, 0, CYCLES, by_rdpmc=True, with_trial=True, kernel=kernel)
+        open_core_event(kernel, 0, CYCLES, by_rdpmc=True, with_trial=True)
     assert all(group.closed for group in kernel.groups)
     return raised.value.trouble
 

@@ -23,15 +23,13 @@ def open_chosen_events(
 ) -> list[PerfPart]:
     """Opens the events of `text` on a Skylake, after the probe's own counters, which are pinned."""
     rows, groups = topology.read_cpus(root), chosen.find_events(root, text)
-    online = online_rows(root)
+    online, kernel.root = online_rows(root), root
     if own:
         planner = skylake(root)
         other_group = chosen.largest_group_finder(groups, planner.pmus)
-        open_parts(root, rows, planner, online=online, kernel=kernel, other_group=other_group)
-    return chosen.open_chosen(
-        root, rows, groups, perf_pmus.core_pmus(root), online=online,
-        kernel=kernel, multiplex=multiplex,
-    )  # fmt: skip
+        open_parts(kernel, rows, planner, online=online, other_group=other_group)
+    pmus = perf_pmus.core_pmus(root)
+    return chosen.open_chosen(kernel, rows, groups, pmus, online=online, multiplex=multiplex)
 
 
 def test_software_events_share_a_group_and_need_no_pmu(tmp_path: Path) -> None:

@@ -51,8 +51,8 @@ def ice_lake_server(root: Path, masks: Sequence[str], **more: str) -> None:
 
 
 def memory_part(root: Path, kernel: fakeperf.Kernel) -> Part:
-    rows = topology.read_cpus(root)
-    return uncore.memory_part(root, rows, [row for row in rows if row.online], kernel)
+    rows, kernel.root = topology.read_cpus(root), root
+    return uncore.memory_part(kernel, rows, [row for row in rows if row.online])
 
 
 def codes(kernel: fakeperf.Kernel, group: fakeperf.Group) -> list[tuple[int, int]]:

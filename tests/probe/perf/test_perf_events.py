@@ -38,7 +38,7 @@ ALL = [REF, CYCLES, INSTRUCTIONS, KERNEL_INSTRUCTIONS, KERNEL_CYCLES, ONE, DISTR
 
 
 def run(kernel: fakeperf.Kernel, events: list[Event] = ALL) -> OpenedEvents:
-    return open_group(kernel, events, 3, timed=True, with_trial=True, root=Path("/nonexistent"))
+    return open_group(kernel, events, 3, timed=True, with_trial=True)
 
 
 def keys(opened: OpenedEvents) -> list[str]:

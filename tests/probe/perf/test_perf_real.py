@@ -199,7 +199,7 @@ class EventPlanner:
 def test_from_the_kernel_to_the_session(system: Kernel) -> None:
     rows = topology.read_cpus()
     planner: Any = EventPlanner()
-    parts = open_parts(Path("/"), rows, planner, online=rows, kernel=system)
+    parts = open_parts(system, rows, planner, online=rows)
     assert [[c.key for c in part.counters] for part in parts[:2]] == [
         ["perf_enabled_s", "perf_running_s", "cycles", "instructions"],
         ["msr_tsc"],

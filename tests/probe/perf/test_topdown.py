@@ -31,10 +31,8 @@ def write_events(root: Path, pmu: str, *tables: dict[str, tuple[str, str]]) -> N
 
 
 def open_part(root: Path, kernel: fakeperf.Kernel) -> tuple[list[PerfPart], list[Missing]]:
-    rows = topology.read_cpus(root)
-    return chosen.open_topdown(
-        root, rows, perf_pmus.core_pmus(root), online=online_rows(root), kernel=kernel
-    )
+    rows, pmus, kernel.root = topology.read_cpus(root), perf_pmus.core_pmus(root), root
+    return chosen.open_topdown(kernel, rows, pmus, online=online_rows(root))
 
 
 def test_ice_lake_has_a_group_led_by_slots(tmp_path: Path) -> None:
