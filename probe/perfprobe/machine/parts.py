@@ -2,7 +2,7 @@
 
 A part has counters of one scope (cpu, core or package) and opens them for a CPU. Opening returns
 slots: the reads that the CPU's sampling thread repeats in each sample. If several parts have the
-same counter, the first part keeps it, so parts are listed in the order of preference.
+same counter, that of the first part is read, so parts are listed in the order of preference.
 
 The thread of each CPU reads the CPU's own rows; that of the first online CPU of a core or package
 also reads the row of the core or package. If that CPU goes offline, another CPU takes over.
@@ -10,7 +10,7 @@ also reads the row of the core or package. If that CPU goes offline, another CPU
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -43,18 +43,6 @@ class Part(Protocol):
         """Releases all resources; called after all threads have ended."""
 
 
-def drop_duplicate_counters(parts: Iterable[Part]) -> list[Part]:
-    """Returns the parts, with each counter only in the first part that has it. Parts without
-    counters are kept for their reasons why counters are missing."""
-    served_keys: set[str] = set()
-    kept_parts: list[Part] = []
-    for part in parts:
-        keys = {counter.key for counter in part.counters}
-        kept_parts.append(ReducedPart(part, served_keys & keys) if served_keys & keys else part)
-        served_keys |= keys
-    return kept_parts
-
-
 def drop_served_keys(missing: Iterable[Missing], counters: Iterable[Counter]) -> list[Missing]:
     """Returns `missing` without keys that one of the counters provides on all CPUs."""
     keys_on_all_cpus = {counter.key for counter in counters if counter.cpus is None}
@@ -78,48 +66,24 @@ def join_missing(lacking: Iterable[tuple[int, str, Trouble]], cpu_count: int) ->
     ]
 
 
-class ReducedPart:
-    """A part without the counters `without`. No slot may fill both removed and kept columns."""
-
-    def __init__(self, part: Part, omitted_keys: Collection[str]) -> None:
-        self._part = part
-        self.scope: Scope = part.scope
-        self.counters = [counter for counter in part.counters if counter.key not in omitted_keys]
-        self.missing: Sequence[Missing] = part.missing
-        self._new_columns: dict[int, int] = {}
-        """New column by old column, for the columns that are kept."""
-        for first, counter in with_columns(part.counters):
-            if counter.key not in omitted_keys:
-                for column in range(first, first + counter.columns):
-                    self._new_columns[column] = len(self._new_columns)
-
-    def open(self, cpu: int) -> list[Slot]:
-        slots = self._part.open(cpu)
-        columns = self._new_columns
-        return [
-            replace(slot, column=columns[slot.column]) for slot in slots if slot.column in columns
-        ]
-
-    def close_cpu(self, cpu: int) -> None:
-        self._part.close_cpu(cpu)
-
-    def close(self) -> None:
-        self._part.close()
-
-
 # --- which CPU reads which rows -------------------------------------------------------------------
 
 SHARED_SCOPES: tuple[Scope, ...] = ("core", "package")
 
 
 class RowReaders:
-    """Assigns the rows of the frame to the threads of CPUs."""
+    """Assigns the columns of the frame to the parts, and its rows to the threads of CPUs."""
 
     def __init__(
         self, parts: Sequence[Part], rows: Sequence[Cpu], chosen: Sequence[Part] = ()
     ) -> None:
         """`chosen`: parts with events that the user chose, each with its own block."""
         self._parts = parts
+        self._counters: dict[Scope, list[Counter]] = {"cpu": [], "core": [], "package": []}
+        """The counters of each scope's block, each from the first part that has it."""
+        self._columns = [self._block_columns(part) for part in parts]
+        """For each part: the column in its block by the part's column, without counters that an
+        earlier part has. No slot may fill columns with and without a place in the block."""
         self._chosen = {f"events.{i}": part for i, part in enumerate(chosen, 1)}
         self._offsets: Mapping[str, sampler.BlockOffsets] = {}
         self._row_index = {row.cpu: i for i, row in enumerate(rows)}
@@ -131,14 +95,14 @@ class RowReaders:
     def blocks(self) -> list[tuple[wire.Block, int]]:
         """Returns the blocks that CPUs' threads read, with their numbers of rows; blocks of cores
         and packages only if they have counters."""
-        blocks_with_rows = [(wire.Block("cpu", "cpu", self._counters("cpu")), len(self._row_index))]
+        blocks_with_rows = [(wire.Block("cpu", "cpu", self._counters["cpu"]), len(self._row_index))]
         for name, part in self._chosen.items():
             block = wire.Block(name, "cpu", [*part.counters])
             blocks_with_rows.append((block, len(self._row_index)))
         return blocks_with_rows + [
             (wire.Block(scope, scope, counters), len(self._groups[scope]))
             for scope in SHARED_SCOPES
-            if (counters := self._counters(scope))
+            if (counters := self._counters[scope])
         ]
 
     def set_offsets(self, offsets: Mapping[str, sampler.BlockOffsets]) -> None:
@@ -181,8 +145,16 @@ class RowReaders:
                         heads.append(self._head_offset(scope, row))
         return heads
 
-    def _counters(self, scope: Scope) -> list[Counter]:
-        return [c for part in self._parts if part.scope == scope for c in part.counters]
+    def _block_columns(self, part: Part) -> dict[int, int]:
+        served_keys = {counter.key for block in self._counters.values() for counter in block}
+        counters, columns = self._counters[part.scope], dict[int, int]()
+        end = sum(counter.columns for counter in counters)
+        for first, counter in with_columns(part.counters):
+            if counter.key not in served_keys:
+                counters.append(counter)
+                for column in range(first, first + counter.columns):
+                    columns[column] = end + len(columns)
+        return columns
 
     def _head_offset(self, name: str, row: int) -> int:
         return self._offsets[name].heads + row * wire.HEAD
@@ -199,11 +171,11 @@ class RowReaders:
         return self._plans[cpu]
 
     def _open_row(self, scope: Scope, row: int, cpu: int) -> RowPlan:
-        slots = []
-        first = 0
-        for part in self._parts:
-            if part.scope == scope:
-                part_slots = part.open(cpu)
-                slots += [replace(slot, column=slot.column + first) for slot in part_slots]
-                first += sum(counter.columns for counter in part.counters)
+        slots = [
+            replace(slot, column=columns[slot.column])
+            for part, columns in zip(self._parts, self._columns, strict=True)
+            if part.scope == scope
+            for slot in part.open(cpu)
+            if slot.column in columns
+        ]
         return self._offsets[scope].row_plan(row, slots)

@@ -26,7 +26,7 @@ from perfprobe.kernel import access
 from perfprobe.kernel.clues import open_offline_events, read_settings
 from perfprobe.kernel.tasks import TaskScanner
 from perfprobe.machine import cpu_files, idle
-from perfprobe.machine.parts import Part, RowReaders, drop_duplicate_counters, drop_served_keys
+from perfprobe.machine.parts import Part, RowReaders, drop_served_keys
 from perfprobe.native import sampler, tsc_rate
 from perfprobe.native.batches import BatchSchedule
 from perfprobe.native.sampler import DrainedRound, Sampler
@@ -123,7 +123,6 @@ class Machine:
         self._root = root
         self._is_this_machine = root == Path("/")
         self._wanted_cpus = with_siblings(selected, rows)
-        parts = drop_duplicate_counters(parts)
         self._parts = [*parts, *chosen]
         self._attached_cpus: set[int] = set()
         self._seq = 0
@@ -358,7 +357,9 @@ class Machine:
         turbo = [*info.turbo, *cpufreq_tables]
         blocks = [block_offsets.block for block_offsets in self._offsets.values()]
         counters = [counter for block in blocks for counter in block.counters]
-        counters_of_parts = [counter for part in self._parts for counter in part.counters]
+        counters_of_parts = [
+            counter for block, _ in self._row_readers.blocks() for counter in block.counters
+        ]
         missing = [*missing, *self._stat.missing, *([] if turbo else no_turbo)]
         missing += [part_missing for part in self._parts for part_missing in part.missing]
         missing = drop_served_keys([*missing, *self._polled_blocks.missing], counters)

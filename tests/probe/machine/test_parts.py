@@ -9,12 +9,7 @@ import pytest
 from perfprobe import wire
 from perfprobe._native import lib
 from perfprobe.kernel.access import Trouble
-from perfprobe.machine.parts import (
-    RowReaders,
-    drop_duplicate_counters,
-    join_missing,
-    restrict_to_cpus,
-)
+from perfprobe.machine.parts import RowReaders, join_missing, restrict_to_cpus
 from perfprobe.native.sampler import RowPlan, Slot, lay_out
 from perfprobe.wire import Counter, Cpu, Missing, Scope
 
@@ -26,7 +21,6 @@ class FakePart:
         self.counters, self.scope = counters, scope
         self.missing: Sequence[Missing] = ()
         self.closed_cpus: list[int] = []
-        self.closed = False
 
     def open(self, _cpu: int) -> list[Slot]:
         return [Slot(lib.PP_FILE, i, i) for i in range(sum(c.columns for c in self.counters))]
@@ -34,31 +28,23 @@ class FakePart:
     def close_cpu(self, cpu: int) -> None:
         self.closed_cpus.append(cpu)
 
-    def close(self) -> None:
-        self.closed = True
+    def close(self) -> None: ...
 
 
 def counter(key: str, columns: int = 1, cpus: list[int] | None = None) -> Counter:
     return Counter(key, key, "1", "made", columns=columns, cpus=cpus)
 
 
-def test_the_first_part_keeps_a_counter() -> None:
+def test_a_counter_of_several_parts_is_read_from_the_first() -> None:
     first = FakePart(counter("a"), counter("b"))
     second = FakePart(counter("c"), counter("b", 2), counter("d"), counter("a"), counter("e"))
-    kept, thinned = drop_duplicate_counters([first, second])
-    assert kept is first
-    assert [c.key for c in thinned.counters] == ["c", "d", "e"]
-    assert [(slot.column, slot.fd) for slot in thinned.open(0)] == [(0, 0), (1, 3), (2, 5)]
-    thinned.close_cpu(4)
-    thinned.close()
-    assert (second.closed_cpus, second.closed) == ([4], True)
-
-
-def test_the_first_of_several_parts_keeps_a_counter() -> None:
-    parts = drop_duplicate_counters(
-        [FakePart(counter("a")), FakePart(counter("b")), FakePart(counter("a"), counter("b"))]
-    )
-    assert [[c.key for c in part.counters] for part in parts] == [["a"], ["b"], []]
+    third = FakePart(counter("a"), counter("c"), counter("f"), scope="core")
+    readers = RowReaders([first, second, third], [Cpu(0, True, core=0)])
+    blocks = readers.blocks()
+    assert [[c.key for c in block.counters] for block, _ in blocks] == [[*"abcde"], ["f"]]
+    readers.set_offsets({o.block.name: o for o in lay_out(blocks)[0]})
+    slots = [[(slot.column, slot.fd) for slot in plan.slots] for plan in readers.open(0)]
+    assert slots == [[(0, 0), (1, 1), (2, 0), (3, 3), (4, 5)], [(0, 2)]]
 
 
 def test_counters_of_some_cpus_name_them() -> None:
