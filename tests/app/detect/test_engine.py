@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rate_streams import S, SteppedDetector
 
-from perftop.detect.engine import ShareEpisodes
+from perftop.detect.engine import ShareEpisodes, max_gap_ns
 from perftop.detect.losses import NeighbourLosses, blamed_tasks
 from perftop.model.confidence import TaskOnCpu
 from perftop.model.tasks import Task
@@ -20,19 +20,21 @@ NAMES = [[0, 3], [1, 4], [2, 5]]
 class SteppedShares(SteppedDetector):
     """Detects shares at three positions, two of which are in one group."""
 
-    def __init__(self, *, min_samples: int = 1) -> None:
+    def __init__(self, *, min_samples: int = 1, pause_samples: int = 0) -> None:
         super().__init__()
         self.episodes = ShareEpisodes(
-            self.detector, "made", 0.2, 0.1, S, min_samples=min_samples, pause_ns=0
-        )
+            self.detector, "made", 0.2, 0.1, S, min_samples=min_samples,
+            pause_ns=pause_samples * S,
+        )  # fmt: skip
 
     def advance(
-        self, shares: float | Sequence[float], *, samples: int = 1, names: list[list[int]] = NAMES
-    ) -> SteppedShares:
+        self, shares: float | Sequence[float], *, samples: int = 1,
+        names: list[list[int]] = NAMES, weight: float = 1.0, ns: int = S,
+    ) -> SteppedShares:  # fmt: skip
         for _ in range(samples):
-            share, weight = np.broadcast_to(np.array(shares, float), 3), np.ones(3)
-            groups, times = np.array([0, 0, 1]), self.step_of(S)
-            self.ended += self.episodes.step(share, weight, groups, names, *times, [weight])
+            share, weights = np.broadcast_to(np.array(shares, float), 3), np.full(3, weight)
+            groups, times = np.array([0, 0, 1]), self.step_of(ns)
+            self.ended += self.episodes.step(share, weights, groups, names, *times, [weights])
         return self
 
 
@@ -76,6 +78,62 @@ def test_a_single_sample_does_not_begin_an_episode_that_requires_two() -> None:
     assert detector.advance(FIRST_ONLY).spans() == [(2, None)], "it starts with the first sample"
 
 
+@pytest.mark.parametrize(("shares", "spans"), [
+    ((0.2, 0.0), [(0, 1)]), ((0.199, 0.0), []), ((0.3, 0.1, 0.1), [(0, None)]),
+    ((0.3, 0.099), [(0, 1)]),
+])  # fmt: skip
+def test_an_episode_starts_and_continues_at_its_limits(
+    shares: tuple[float, ...], spans: list[tuple[int, int | None]]
+) -> None:
+    detector = SteppedShares()
+    for share in shares:
+        detector.advance([share, 0, 0])
+    assert detector.spans() == spans
+
+
+@pytest.mark.parametrize(("pause_samples", "ended"), [(2, False), (3, True)])
+def test_a_pause_of_its_full_length_ends_an_episode(pause_samples: int, *, ended: bool) -> None:
+    """Samples of a shorter pause count for the depth."""
+    detector = SteppedShares(pause_samples=3).advance(FIRST_ONLY, samples=4)
+    detector.advance(0, samples=pause_samples).advance(FIRST_ONLY, samples=4)
+    assert detector.spans() == ([(0, 4), (7, None)] if ended else [(0, None)])
+    (running,) = detector.running
+    assert running.depth == pytest.approx(0.5 if ended else 0.5 * 6 / 8)
+
+
+@pytest.mark.parametrize(("unread_samples", "spans"), [
+    (50, [(0, None)]), (51, [(0, 2)]),
+])  # fmt: skip
+def test_an_unread_position_ends_its_episode_after_the_longest_gap(
+    unread_samples: int, spans: list[tuple[int, int | None]]
+) -> None:
+    detector = SteppedShares().advance(FIRST_ONLY, samples=2).advance(NAN, samples=unread_samples)
+    assert detector.spans() == spans
+
+
+@pytest.mark.parametrize(("ns", "spans"), [
+    (5_000_000_000, [(0, None)]), (5_000_000_001, [(0, 2)]), (0, [(0, 2)]),
+])  # fmt: skip
+def test_a_gap_in_the_stream_ends_all_episodes(
+    ns: int, spans: list[tuple[int, int | None]]
+) -> None:
+    detector = SteppedShares().advance(FIRST_ONLY, samples=2)
+    assert detector.advance(FIRST_ONLY, ns=ns).spans() == spans
+
+
+@pytest.mark.parametrize(("sample_ns", "gap_ns"), [
+    (S, 5_000_000_000), (1_600_000_000, 5_000_000_000), (2_000_000_000, 6_000_000_000),
+])  # fmt: skip
+def test_the_longest_gap_is_at_least_three_samples(sample_ns: int, gap_ns: int) -> None:
+    assert max_gap_ns(sample_ns) == gap_ns
+
+
+def test_positions_without_weight_are_unknown() -> None:
+    detector = SteppedShares().advance(FIRST_ONLY, weight=0.0)
+    assert detector.spans() == []
+    assert detector.advance(FIRST_ONLY).advance(0, weight=0.0).spans() == [(1, None)]
+
+
 def test_unknown_samples_neither_interrupt_nor_count() -> None:
     detector = two_samples().advance(NAN, samples=3)
     assert detector.spans() == []
@@ -97,18 +155,24 @@ def test_an_episode_keeps_its_cpus_when_positions_change() -> None:
 class SteppedLosses(SteppedDetector):
     """Detects losses of CPUs of one group, each sample of which has little weight."""
 
-    def __init__(self, cpus: int = 1) -> None:
+    def __init__(
+        self, cpus: int = 1, *, groups: Sequence[int] = (), min_loss: float = 0.03
+    ) -> None:
         super().__init__()
         self.losses = NeighbourLosses(
-            self.detector, "made", np.zeros(cpus, int), S, start=0.1, end=0.05, min_loss=0.03
-        )
+            self.detector, "made", np.array(groups or [0] * cpus), S, start=0.1, end=0.05,
+            min_loss=min_loss,
+        )  # fmt: skip
 
-    def step(self, *shares: float, samples: int = 1) -> None:
+    def step(
+        self, *shares: float, samples: int = 1, ns: int = S, is_proven: bool = True,
+        weight: float = 0.1,
+    ) -> None:  # fmt: skip
         cpus = range(len(shares))
-        yes, weight = np.ones(len(shares), bool), np.full(len(shares), 0.1)
+        yes, weights = np.ones(len(shares), bool), np.full(len(shares), weight)
         for _ in range(samples):
-            self.ended += self.losses.step(np.array(shares), weight, yes, *self.step_of())
-            self.losses.begin(yes, [[cpu] for cpu in cpus], self.now_ns)
+            self.ended += self.losses.step(np.array(shares), weights, yes, *self.step_of(ns))
+            self.losses.begin(yes & is_proven, [[cpu] for cpu in cpus], self.now_ns)
 
 
 def test_single_ticks_are_not_a_loss() -> None:
@@ -121,6 +185,69 @@ def test_single_ticks_are_not_a_loss() -> None:
         steps.step(share)
     (result,) = steps.running
     assert result.start_ns >= 199 * S
+
+
+@pytest.mark.parametrize(("shares", "spans"), [
+    ((0.5, 0.5), [(0, None)]), ((0.5,), []),  # a single sample may contain a stray tick
+    ((0.1, 0.1, 0.1), [(0, None)]), ((0.099, 0.099, 0.099, 0.099), []),
+    ((0.15, 0.15), [(0, None)]), ((0.15, 0.149), []), ((0.15, 0.149, 0.15), [(0, None)]),
+    ((0.5, 0.5, 0.05, 0.05, 0.05, 0.05), [(0, None)]),
+    ((0.5, 0.5, 0.049, 0.049, 0.049), [(0, None)]),
+    ((0.5, 0.5, 0.049, 0.049, 0.049, 0.049), [(0, 2)]),
+    ((0.1, 0.05, 0.5, 0.5), [(2, None)]),  # before, less than the limit was lost
+    ((0.5, NAN, 0.5), [(0, None)]), ((0.5, 0.5, NAN, NAN, NAN, NAN), [(0, None)]),
+])  # fmt: skip
+def test_a_loss_starts_and_ends_at_its_limits(
+    shares: tuple[float, ...], spans: list[tuple[int, int | None]]
+) -> None:
+    steps = SteppedLosses()
+    for share in shares:
+        steps.step(share)
+    assert steps.spans() == spans
+
+
+@pytest.mark.parametrize("weight", [0.1, 0.5])
+def test_the_minimum_loss_is_in_the_unit_of_the_weights(weight: float) -> None:
+    steps = SteppedLosses(min_loss=0.2)
+    steps.step(0.2, weight=weight, samples=9)
+    assert steps.spans() == ([] if weight == 0.1 else [(0, None)])
+    steps.step(0.2, weight=weight, samples=2)
+    assert steps.spans() == [(0, None)]
+    assert steps.losses.lost_share(0) == steps.running[0].depth == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(("samples", "groups", "cpus"), [
+    (0, (0, 0), [[0, 1]]), (1, (0, 0), [[0, 1]]), (2, (0, 0), [[0], [1]]), (0, (0, 1), [[0], [1]]),
+])  # fmt: skip
+def test_losses_that_start_within_a_sample_are_one_episode(
+    samples: int, groups: tuple[int, int], cpus: list[list[int]]
+) -> None:
+    steps = SteppedLosses(cpus=2, groups=groups)
+    steps.step(0.3, 0.0, samples=samples)
+    steps.step(0.3, 0.3, samples=4)
+    assert [e.cpus for e in steps.running] == cpus
+
+
+def test_a_loss_is_reported_once_it_is_proven() -> None:
+    """It starts with its first sample. A sample without the loss is not the time to report it."""
+    steps = SteppedLosses()
+    steps.step(0.3, samples=5, is_proven=False)
+    steps.step(0.0)
+    assert steps.spans() == []
+    steps.step(0.3)
+    assert steps.spans() == [(0, None)]
+    assert steps.running[0].depth == pytest.approx(0.3 * 6 / 7)
+
+
+@pytest.mark.parametrize(("ns", "spans"), [
+    (5_000_000_000, [(0, None)]), (5_000_000_001, [(0, 3)]), (0, [(0, 3)]),
+])  # fmt: skip
+def test_a_gap_in_the_stream_ends_all_losses(ns: int, spans: list[tuple[int, int | None]]) -> None:
+    steps = SteppedLosses()
+    steps.step(0.3, samples=3)
+    steps.step(0.3, ns=ns)
+    assert steps.spans() == spans
+    assert steps.losses.is_quiet == bool(steps.ended)
 
 
 def test_a_cpu_that_loses_again_rejoins_its_episode() -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import pytest
 import synth
 from fakes import CpuLoad, Machine
+from rate_streams import sample_with
 from sessions import session_of
 
+from perftop.detect.engine import Detector, RunningEpisodes
+from perftop.detect.taken_time import InterruptStorms, MemoryStalls, QuotaStops
 from perftop.model.kinds import Episode
+from perftop.model.sample_reader import SampleReader
 from perftop.output.sentences import sentence, text, victims
 from perftop.output.why_report import report
 from perftop.session.session import Session
@@ -51,6 +55,21 @@ class RecordStream:
     def episodes(self, kind: str) -> list[Episode]:
         whole = [*self.session.detector.running, *self.session.ended]
         return [episode for episode in whole if episode.kind == kind]
+
+
+def recorded(
+    kind: Callable[[SampleReader, RunningEpisodes], Detector], *records: Mapping[str, Any],
+    span_s: float = 2.0,
+) -> list[Episode]:  # fmt: skip
+    """Returns the episodes of a detector on a machine of two CPUs. `records`: those of each record
+    of tasks, one every `span_s`."""
+    running = RunningEpisodes()
+    detector = kind(SampleReader(synth.hello(threads=1, cores=2)), running)
+    ended: list[Episode] = []
+    for number, record in enumerate(records, 1):
+        sample = sample_with({}, records={"tasks": {}} | record, time_ns=int(number * span_s * 1e9))
+        ended += detector.process(sample)
+    return [*ended, *running.running]
 
 
 class Flooded(RecordStream):
@@ -108,6 +127,66 @@ def test_small_and_invalid_interrupt_loads_cause_no_episode(
     for _ in range(3):
         cpu.flood(entry, tasks)
     assert cpu.episodes("interrupt") == []
+
+
+@pytest.mark.parametrize("span_s", [0.5, 2.0])
+@pytest.mark.parametrize(("shares", "cause"), [
+    ((0.9, 0.05, 0.0), "irq"), ((0.9, 0.049, 0.0), None), ((0.5, 0.2, 0.2), "softirq"),
+    ((0.45, 0.05, 0.0), "irq"), ((0.44, 0.05, 0.0), None),  # half of the time
+    ((0.1, 0.5, 0.0), "irq"), ((0.099, 0.5, 0.0), None),  # tasks run too little
+    ((0.4, 0.5, 0.0), "irq"), ((0.01, 0.9, 0.0), "irq"), ((0.009, 0.9, 0.0), None),  # a full CPU
+    ((0.05, 0.84, 0.0), None), ((1.5, 0.03, 0.03), "softirq"),
+])  # fmt: skip
+def test_interrupts_take_time_from_tasks_on_a_busy_cpu(
+    shares: tuple[float, float, float], cause: str | None, span_s: float
+) -> None:
+    record = {"interrupts": {"1": [*shares, [], []], "9": [0.5, 0.4, 0.0, [], []]}}
+    found = recorded(InterruptStorms, {}, record, span_s=span_s)
+    assert [(e.cause, e.cpus) for e in found] == [(cause, [1])] * (cause is not None)
+    for episode in found:
+        assert episode.start_ns == span_s * 1e9
+        assert episode.depth == pytest.approx(shares[1] + shares[2])
+
+
+@pytest.mark.parametrize(("irq", "lasts"), [(0.03, True), (0.029, False)])
+def test_interrupts_continue_above_a_lower_limit(irq: float, *, lasts: bool) -> None:
+    first, later = ({"interrupts": {"0": [0.8, share, 0, [], []]}} for share in (0.05, irq))
+    (episode,) = recorded(InterruptStorms, first, later)
+    assert episode.end_ns == (None if lasts else 2_000_000_000)
+    assert episode.depth == pytest.approx((0.05 + irq) / 2 if lasts else 0.05)
+
+
+@pytest.mark.parametrize(("lines", "kinds", "evidence"), [
+    ([["36 eth0", 100]], [["NET_RX", 1000]],
+     {"line": "NET_RX", "came_per_s": 500, "raised_by": "36 eth0"}),
+    ([["36 eth0", 99]], [["NET_RX", 1000]], {"line": "NET_RX", "came_per_s": 500}),
+    ([], [["NET_RX", 1]], {"line": "NET_RX", "came_per_s": 0}),
+    ([["36 eth0", 100]], [["NET_RX", 0], ["NET_TX", 1 << 62]], {}),
+    ([], [["TIMER", 299], ["NET_TX", 100], ["BLOCK", 100]], {"line": "NET_TX", "came_per_s": 50}),
+    ([], [["TIMER", 301], ["NET_TX", 100]], {"line": "TIMER", "came_per_s": 150}),
+    ([], [["IRQ_POLL", 100], ["TASKLET", 99], ["TIMER", 199]],
+     {"line": "IRQ_POLL", "came_per_s": 50}),
+])  # fmt: skip
+def test_the_costliest_source_is_reported(
+    lines: list[object], kinds: list[object], evidence: dict[str, object]
+) -> None:
+    (episode,) = recorded(InterruptStorms, {"interrupts": {"0": [0.6, 0, 0.4, lines, kinds]}})
+    assert episode.evidence == evidence
+
+
+@pytest.mark.parametrize(("span_s", "count"), [(5.0, 1), (5.1, 0), (0.0, 0)])
+def test_a_record_after_a_gap_in_the_stream_is_not_used(span_s: float, count: int) -> None:
+    record = {"interrupts": {"0": [0.6, 0.4, 0, [], []]}}
+    assert len(recorded(InterruptStorms, record, span_s=span_s)) == count
+
+
+def test_only_counts_of_the_first_source_are_added() -> None:
+    """The rate refers to the time of the records that list this source."""
+    records = [[["NET_RX", 100]], [["BLOCK", 900]], [["NET_RX", 50]]]
+    (episode,) = recorded(
+        InterruptStorms, *({"interrupts": {"0": [0.6, 0, 0.4, [], kinds]}} for kinds in records)
+    )
+    assert episode.evidence == {"line": "NET_RX", "came_per_s": round(150 / 4)}
 
 
 @pytest.mark.parametrize(("line", "remedy"), [
@@ -211,6 +290,49 @@ def test_an_episode_ends_when_the_quota_is_removed() -> None:
     assert result.end_ns == 2 * PER_S * SAMPLE_NS
 
 
+def quota_records(
+    *stopped_s: float, tasks: Mapping[str, object], periods: int = 20
+) -> list[dict[str, Any]]:
+    """Returns records of a group that its quota stopped for these times between two records."""
+    totals_us = [round(1e6 * sum(stopped_s[:n])) for n in range(len(stopped_s) + 1)]
+    return [
+        {
+            "tasks": tasks,
+            "quotas": {"groups": {GROUP: [1.5, periods * n, n, us]}, "pids": {"4000": [GROUP]}},
+        }
+        for n, us in enumerate(totals_us)
+    ]
+
+
+@pytest.mark.parametrize("cpus", [1, 2])
+@pytest.mark.parametrize(("stopped_s", "end_ns"), [
+    ([0.1], None), ([0.099], -1), ([0.1, 0.04], None), ([0.1, 0.039], 4_000_000_000),
+])  # fmt: skip
+def test_a_stop_is_compared_with_the_time_and_its_depth_with_the_cpus(
+    stopped_s: list[float], end_ns: int | None, cpus: int
+) -> None:
+    tasks = {str(cpu): [4000, "web", 0.5] for cpu in range(cpus)}
+    found = recorded(QuotaStops, *quota_records(*stopped_s, tasks=tasks))
+    assert [e.end_ns for e in found] == [end_ns] * (end_ns != -1)
+    for episode in found:
+        counted = stopped_s[: 1 if end_ns else None]
+        assert episode.cpus == [*range(cpus)]
+        assert episode.depth == pytest.approx(sum(counted) / len(counted) / cpus / 2)
+        assert episode.evidence["CPUs_allowed"] == 1.5
+        assert (episode.evidence["periods"], episode.evidence["throttled_periods"]) == (
+            20 * len(counted), len(counted),
+        )  # fmt: skip
+
+
+def test_a_stop_continues_on_its_cpus_while_no_task_runs() -> None:
+    """A group that is stopped for the whole time runs nowhere. Without an episode, its CPUs are
+    unknown."""
+    first, second, third = quota_records(1.0, 2.0, tasks={"1": [4000, "web", 0.5]})
+    (episode,) = recorded(QuotaStops, first, second, third | {"tasks": {}})
+    assert (episode.cpus, episode.end_ns, episode.depth) == ([1], None, 0.75)
+    assert recorded(QuotaStops, first, second | {"tasks": {}}) == []
+
+
 def test_the_reported_wait_excludes_the_time_of_the_quota() -> None:
     job = Limited(watch="web")
     for _ in range(5):
@@ -286,6 +408,56 @@ def test_counts_of_the_kernel_name_the_cause(
     assert result.depth == pytest.approx(depth)
     assert result.confidence == "inferred"
     assert result.evidence == {"stalled_s": depth} | evidence
+
+
+@pytest.mark.parametrize(("stalled_us", "counts", "cause"), [
+    (60_000, {"allocstall_normal": 1}, "reclaim"), (59_999, {"allocstall_normal": 1}, None),
+    (60_000, {"compact_stall": 2, "allocstall_dma": 1}, "compaction"),
+    (60_000, {"compact_stall": 1, "allocstall_dma": 1}, "reclaim"),
+    (60_000, {"pswpin": 1, "workingset_refault_file": 399}, "read-back"),
+    (60_000, {"pswpin": 1, "workingset_refault_file": 398}, None),
+    (60_000, {"compact_stall": 1, "workingset_refault_file": 400}, "compaction"),
+    ((1 << 53) - 1, {"allocstall_normal": 1}, "reclaim"), (1 << 53, {"allocstall_normal": 1}, None),
+    (60_000, {"allocstall_normal": 1 << 62}, None), (60_000, {"allocstall_normal": True}, None),
+    (0, {"numa_hint_faults": 30_000}, "numa-balancing"),
+    (0, {"numa_hint_faults": 29_999}, None),
+    (0, {"numa_pages_migrated": 12_000}, "numa-balancing"),
+    (0, {"numa_pages_migrated": 11_999}, None),
+])  # fmt: skip
+def test_a_stall_of_three_per_cent_of_the_time_is_an_episode(
+    stalled_us: int, counts: dict[str, int], cause: str | None
+) -> None:
+    memory = {"memory": {"stalled_us": stalled_us, "counts": counts}}
+    found = recorded(MemoryStalls, {}, memory)
+    assert [e.cause for e in found] == [cause] * (cause is not None)
+    for episode in found:
+        assert episode.depth == pytest.approx(1.0 if stalled_us > 1 << 50 else 0.03)
+        assert episode.cpus == [0], "no task is known"
+
+
+@pytest.mark.parametrize(("stalled_us", "lasts"), [(20_000, True), (19_999, False)])
+def test_a_stall_continues_above_a_lower_limit(stalled_us: int, *, lasts: bool) -> None:
+    first, later = (
+        {"memory": {"stalled_us": us, "counts": {"allocstall_normal": 1}}}
+        for us in (100_000, stalled_us)
+    )
+    (episode,) = recorded(MemoryStalls, first, later)
+    assert episode.end_ns == (None if lasts else 2_000_000_000)
+
+
+@pytest.mark.parametrize(("group", "stalls"), [
+    ([0, 900, 9, 300_000], {"reclaim": 0.2}),  # no limit is known
+    ([1000, 0, 9, 300_000], {"reclaim": 0.2}),
+    ([1000, 1, 9, 300_000], {"memory-limit": 0.15, "reclaim": 0.05}),
+    ([1000, 1, 9, None], {"memory-limit": 0.2}),
+    ([1000, 1, 9, 9_000_000], {"memory-limit": 1.0}),  # more than the whole span
+])  # fmt: skip
+def test_a_group_that_reached_its_limit_stalls_first(
+    group: list[object], stalls: dict[str, float]
+) -> None:
+    memory = {"stalled_us": 400_000, "counts": {"allocstall_normal": 1}, "groups": {POD: group}}
+    found = recorded(MemoryStalls, {"memory": memory})
+    assert {e.cause: e.depth for e in found} == pytest.approx(stalls)
 
 
 @pytest.mark.parametrize("record", [
