@@ -61,6 +61,23 @@ def test_tasks_that_saturate_memory_are_named(monkeypatch: pytest.MonkeyPatch) -
     assert episode.evidence["who"] == [TaskOnCpu(4000 + cpu, "stream", cpu) for cpu in (1, 2, 3)]
 
 
+@pytest.mark.parametrize(("early_s", "names"), [(0.5, ["stream"] * 3), (1.5, [])])
+def test_tasks_that_ran_for_two_records_before_the_loss_are_not_named(
+    early_s: float, names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last record before the loss may already include the tasks that cause it."""
+
+    def play(script: Script) -> None:
+        alone, loud = script.stages
+        early = script.add_stage(early_s, like=alone)
+        script.stages = [alone, early, loud]
+        for stage in (early, loud):
+            stage.run([1, 2, 3], STREAM)
+
+    (episode,) = job_losses(monkeypatch, play)
+    assert [task.comm for task in episode.evidence.get("who", [])] == names
+
+
 def phase_change(script: Script) -> None:
     script.stages[-1].run([0, 4], dataclasses.replace(SLOW, traffic=12_000))
 
