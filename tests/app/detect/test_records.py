@@ -58,7 +58,7 @@ class RecordStream:
 
 
 def recorded(
-    kind: Callable[[SampleReader, RunningEpisodes], Detector], *records: Mapping[str, Any],
+    kind: Callable[[SampleReader, RunningEpisodes], Detector], *records: dict[str, Any],
     span_s: float = 2.0,
 ) -> list[Episode]:  # fmt: skip
     """Returns the episodes of a detector on a machine of two CPUs. `records`: those of each record

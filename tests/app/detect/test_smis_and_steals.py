@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 import numpy as np
@@ -27,11 +28,11 @@ class SmiSteps(SteppedDetector):
         self.smis = Smis(SampleReader(synth.hello([synth.REF, SMI], cores=2)), self.detector)
 
     def advance(self, count: float | list[float], *, samples: int = 1, ns: int = S,
-           spans: list[int] | None = None) -> SmiSteps:  # fmt: skip
+           spans: Sequence[float] = (1, 1, 1, 1)) -> SmiSteps:  # fmt: skip
         """`spans`: samples that the row of each CPU covers; 0: not read."""
         for _ in range(samples):
             moved = np.broadcast_to(np.array(count, float), 4)
-            span_ns = np.array(spans or [1] * 4) * float(ns)
+            span_ns = np.array(spans) * float(ns)
             self.ended += self.smis.step(moved, span_ns, *self.step_of(ns))
         return self
 
@@ -85,6 +86,41 @@ def test_the_start_after_unread_samples_is_the_earliest_possible() -> None:
     ).spans() == [(1, None)]
 
 
+@pytest.mark.parametrize(("span", "start"), [(1.5, 4), (1.75, 2.5)])
+def test_only_a_count_over_much_more_than_the_sample_starts_earlier(
+    span: float, start: float
+) -> None:
+    """The row of the first CPU covers `span` samples."""
+    detector = SmiSteps().advance(0, ns=2 * S, samples=2)
+    assert detector.advance([1, 0, 0, 0], ns=2 * S, spans=[span, 1, 1, 1]).spans() == [
+        (start, None)
+    ]
+
+
+@pytest.mark.parametrize("ns", [S // 2, 2 * S])
+def test_smis_are_counted_per_second(ns: int) -> None:
+    detector = SmiSteps().advance(0, ns=ns).advance(3, samples=2, ns=ns)
+    (episode,) = detector.running
+    assert (episode.depth, episode.evidence) == (6, {"SMIs_per_s": 3e9 / ns})
+
+
+@pytest.mark.parametrize(("ns", "spans"), [
+    (5_000_000_000, [(1, 53)]), (0, [(1, 3)]),
+])  # fmt: skip
+def test_a_long_sample_without_an_smi_is_a_pause(
+    ns: int, spans: list[tuple[int, int | None]]
+) -> None:
+    assert (
+        SmiSteps()
+        .advance(0)
+        .advance(2, samples=2)
+        .advance(1, ns=ns)
+        .advance(0, samples=PAUSE)
+        .spans()
+        == spans
+    )
+
+
 @pytest.mark.parametrize("ns", [5_000_000_000 + S, -S])
 def test_gaps_and_clock_jumps_end_an_episode_and_are_not_counted(ns: int) -> None:
     detector = SmiSteps().advance(0).advance(2, samples=2).advance(50, ns=ns)
@@ -126,11 +162,37 @@ class StealSteps(SteppedDetector):
     ([0, 1, 1, 1, 0], [(1, None)]),
     ([0, 1, 0, 1, 0, 1, 0, 1], [(1, None)]),  # the share is a twentieth
     ([1, 0, 0, 0, 1, 0, 0, 0, 4, 4], [(8, None)]),  # earlier sparse ticks are not part of it
+    ([0, 2.5], [(1, None)]), ([0, 2.4], []), ([0, 1.5, 1.5], [(1, None)]),
+    ([0, 2.4, 0.5], [(1, None)]), ([0, 2.4, 0.49, 0.49], []),  # less than half a tick is none
+    ([0, 1, 0, 0, 1, 0, 0, 1, 0, 0, 1], []),  # a thirtieth
+    ([0, 4, 0, 0, 0, 0, 1], [(1, None)]),  # a fiftieth continues it
+    ([0, 4, 0, 0, 0, 0, 0], [(1, None)]), ([0, 4, 0, 0, 0, 0, 0, 0], [(1, 2)]),
+    ([0, 4, 0, 0, 0, 0, 0, 1], [(1, 2)]), ([0, 4, 0, 0, 0, 0, 0, 2], [(1, None)]),
+    ([0, 4, 0, 0, 0, 0, 0, 0, 2], [(1, 2)]),
 ])  # fmt: skip
 def test_consecutive_ticks_are_one_episode(
     ticks: list[float], spans: list[tuple[int, int | None]]
 ) -> None:
     assert StealSteps().advance(*ticks).spans() == spans
+
+
+@pytest.mark.parametrize(("ticks", "spans"), [
+    ([0, 1, 0, 1, 0, 1, 0, 1], [(1, None)]),  # a tick in exactly a quarter of a second
+    ([0, 1, 1, 0, 0, 1, 1], []), ([0, 3], [(1, None)]),
+])  # fmt: skip
+def test_ticks_in_longer_samples_are_compared_with_their_time(
+    ticks: list[float], spans: list[tuple[int, int | None]]
+) -> None:
+    found = StealSteps().advance(*ticks, ns=125_000_000).spans()
+    assert found == [(1.25 * start, end) for start, end in spans]
+
+
+@pytest.mark.parametrize("ns", [S, 2 * S])
+def test_ticks_of_all_cpus_are_one_episode(ns: int) -> None:
+    (episode,) = StealSteps().advance(0, ns=ns).advance(4, 4, others=3, ns=ns).running
+    assert (episode.cpus, episode.start_ns) == ([0, 1, 2, 3], ns)
+    assert episode.depth == pytest.approx((2 * 4 + 2 * 3 * 3) * 0.01 / (4 * 2 * ns / 1e9))
+    assert episode.evidence == {"ticks": 26, "tick_s": 0.01}
 
 
 def test_depth_is_the_share_of_the_samples_within_the_episode() -> None:
