@@ -3,14 +3,14 @@ clocks are counted, else a CPU. This module reads the values of units and format
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan, nan
 from typing import NamedTuple
 
 import numpy as np
 
-from perftop.base.text import GHZ, ClockUnit, count_noun, fit
+from perftop.base.text import ClockUnit, count_noun, fit
 from perftop.draw import charts, theme
 from perftop.draw.columns import AT_REST, DOUBTED_SIGN, Run
 from perftop.draw.strips import Piece, fit_line, merge_runs, width
@@ -73,11 +73,12 @@ def unit_values(
     """Returns the values of units in one interval. `numbers`: those of all rows. `running`: the
     episodes in the interval, the worst first."""
     session, interval = numbers.session, numbers.interval
-    ranking, has_counters = task_ranking(session, interval), session.evaluator.variants["busy_hz"]
+    ranking = task_ranking(session, interval)
+    has_counters = bool(session.evaluator.variants["busy_hz"])
     positions = [position for unit in units for position in unit.positions]
     columns = interval.values.all[_READ_INDEXES, positions].T.tolist()
-    values = {position: dict(zip(_READ_KEYS, column, strict=True))
-              for position, column in zip(positions, columns, strict=True)}  # fmt: skip
+    values_by_key = [dict(zip(_READ_KEYS, column, strict=True)) for column in columns]
+    values = dict(zip(positions, values_by_key, strict=True))
     online, at_rest = interval.online.tolist(), interval.is_at_rest.tolist()
     few_ticks = has_few_ticks(interval)
     has_doubts = bool(np.count_nonzero(interval.doubts))  # usually no number is suspect
@@ -105,24 +106,36 @@ def unit_values(
         busy = sum(values[position]["util"] for position in unit.positions)
         if unseen_text := unaccounted_text(busy, sum(share for share, _ in tasks)):
             names = [unseen_text]  # the tasks cover less than half of the busy time
-        shares, share_texts = (
-            _state_shares(interval, unit) if unit.is_pair
-            else _time_shares(session, values[position], has_few_ticks=bool(few_ticks[position]))
-        )  # fmt: skip
-        suspect_names = frozenset(
-            name for name in shares if has_doubts and name != "idle" and suspect_rows(
-                _SHARE_KEYS.get(name, name), session, interval)[[*unit.positions]].any()
-        )  # fmt: skip
-        values_of_units.append(UnitValues(
-            unit.name, ",".join(map(str, unit.cpus)) if unit.is_pair else "",
-            shares, lowered_names, suspect_names, marker_run(worst_episode), names, hz,
-            float(numbers.ceiling_hz[unit.row]),
-            (theme.DROP_SIGN, "alarm") if is_below_ceiling else (" ", "text"),
-            ipc, marker_run(ipc_episode), is_online, share_texts,
-            values[position]["util"] < MIN_AWAKE_UTIL, clock,
-            sum(ranking.waiting_by_cpu.get(cpu, nan) for cpu in unit.cpus),
-            has_counters=bool(has_counters),
-        ))  # fmt: skip
+        if unit.is_pair:
+            shares, texts = _state_shares(interval, unit)
+        else:
+            is_coarse = bool(few_ticks[position])
+            shares, texts = _time_shares(session, values[position], has_few_ticks=is_coarse)
+        suspect_names = set[str]()
+        for name in shares.keys() - {"idle"} if has_doubts else ():
+            is_suspect = suspect_rows(_SHARE_KEYS.get(name, name), session, interval)
+            suspect_names |= {name} if is_suspect[[*unit.positions]].any() else set()
+        values_of_units.append(
+            UnitValues(
+                unit,
+                shares,
+                texts,
+                lowered_names,
+                suspect_names,
+                marker=marker_run(worst_episode),
+                tasks=names,
+                hz=hz,
+                ceiling_hz=float(numbers.ceiling_hz[unit.row]),
+                is_below_ceiling=is_below_ceiling,
+                ipc=ipc,
+                ipc_marker=marker_run(ipc_episode),
+                is_online=is_online,
+                is_asleep=values[position]["util"] < MIN_AWAKE_UTIL,
+                clock=clock,
+                waiting_tasks=sum(ranking.waiting_by_cpu.get(cpu, nan) for cpu in unit.cpus),
+                has_counters=has_counters,
+            )
+        )
     return values_of_units
 
 
@@ -150,9 +163,10 @@ def _time_shares(
     variants = session.evaluator.variants
     has_steal = session.hello.virtualisation is not None  # only virtual machines have steal
     shares = {
-        name: values[key] for name, key in _SHARE_KEYS.items()
+        name: values[key]
+        for name, key in _SHARE_KEYS.items()
         if name == "busy" or (variants[key] and (has_steal or name != "steal"))
-    }  # fmt: skip
+    }
     coarse_names = [name for name in shares if METRICS[_SHARE_KEYS[name]].is_coarse]
     steal = shares.get("steal", 0.0)
     idle_share = max(0.0, 1 - shares["busy"] - (0.0 if isnan(steal) else steal))
@@ -177,31 +191,29 @@ SELECTION_BAR = "▌"
 class UnitValues(NamedTuple):
     """Values of a CPU or a core over one interval; NaN where unknown."""
 
-    name: str
-    cpu_list: str
-    """The CPU numbers of a core; '' for a single CPU."""
+    unit: ChartUnit
     shares: Mapping[str, float]
     """Shares of the unit's time, by name. The available shares depend on the machine."""
-    lowered_names: frozenset[str] = frozenset()
-    suspect_names: frozenset[str] = frozenset()
-    marker: Run = (" ", "text")
-    tasks: Sequence[str] = ()
-    """Names of the tasks that run on the unit, the busiest first."""
-    hz: float = nan
-    ceiling_hz: float = nan
-    drop_marker: Run = (" ", "text")
-    """Marker after the clock; blank unless the clock is below its ceiling."""
-    ipc: float = nan
-    ipc_marker: Run = (" ", "text")
-    """Marker after the IPC, of the episode that lowers it."""
-    is_online: bool = True
-    share_texts: Mapping[str, str] = {}
+    share_texts: Mapping[str, str]
     """Texts that replace shares, by name."""
-    is_asleep: bool = False
+    lowered_names: Collection[str]
+    suspect_names: Collection[str]
+    marker: Run
+    tasks: Sequence[str]
+    """Names of the tasks that run on the unit, the busiest first."""
+    hz: float
+    ceiling_hz: float
+    is_below_ceiling: bool
+    """Whether the clock is below its ceiling, which a marker after the clock shows."""
+    ipc: float
+    ipc_marker: Run
+    """Marker after the IPC, of the episode that lowers it."""
+    is_online: bool
+    is_asleep: bool
     """Whether the unit is too idle for its clock and IPC to be meaningful."""
-    clock: ClockUnit = GHZ
-    waiting_tasks: float = nan
-    has_counters: bool = False
+    clock: ClockUnit
+    waiting_tasks: float
+    has_counters: bool
 
 
 _LEGEND: Mapping[str, Run] = {
@@ -216,9 +228,9 @@ _LEGEND: Mapping[str, Run] = {
 def title_runs(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
     """Returns the line above a chart, in at most `size` cells: the episode marker, name and numbers
     of the core or CPU, then a thin rule, then the tasks that ran there, flush right."""
-    start: list[Run] = [values.marker, (f"  {values.name:<7} ", "bright")]
-    if values.cpu_list:
-        start.append((f"{values.cpu_list:<6}", "dim"))
+    start: list[Run] = [values.marker, (f"  {values.unit.name:<7} ", "bright")]
+    if values.unit.is_pair:
+        start.append((f"{','.join(map(str, values.unit.cpus)):<6}", "dim"))
     if not values.is_online:
         return merge_runs([*start, ("off", "dim")], size)
     if "busy" in values.shares:
@@ -231,10 +243,13 @@ def title_runs(values: UnitValues, size: int, *, colour: bool) -> list[Run]:
     min_task_width = 2 + width(task_runs(values.tasks[:1], size // 3))
     if values.waiting_tasks >= MIN_SHOWN_QUEUE:
         style = "alarm" if values.waiting_tasks >= MIN_ALARM_QUEUE else "text"
+        sign, count_text = theme.USER if colour else QUEUE_LETTER, f"{values.waiting_tasks:.1f}"
         queue: list[Run] = [
-            ("  ", "text"), (theme.USER if colour else QUEUE_LETTER, "queue"), (" queue ", "dim"),
-            (f"{values.waiting_tasks:.1f}", style),
-        ]  # fmt: skip
+            ("  ", "text"),
+            (sign, "queue"),
+            (" queue ", "dim"),
+            (count_text, style),
+        ]
         # On a narrow screen the queue replaces shares that the chart also shows.
         has_room = size - width(start) - sum(map(width, pieces)) - width(queue) >= min_task_width
         pieces.insert(len(pieces) if has_room else 0, queue)
@@ -309,14 +324,14 @@ def numbers_beside_clock(
     has_task_line = not has_title and rows > 2
     last = rows - 1 - has_task_line
     style = "dim" if values.is_asleep else "bright"
-    clock_runs = [_number_cell(hz * clock.per_hz, clock.digits, style,
-                               lowered="clock" in values.lowered_names)]  # fmt: skip
+    is_lowered = "clock" in values.lowered_names
+    clock_runs = [_number_cell(hz * clock.per_hz, clock.digits, style, lowered=is_lowered)]
     at_clock = min(last, row_of_clock(hz, ends, rows))
-    if values.drop_marker[0] != " " and ceiling_hz > hz:
+    if values.is_below_ceiling and ceiling_hz > hz:
         at_ceiling = min(max(0, last - 1), row_of_clock(ceiling_hz, ends, rows))
         at_clock = max(min(at_ceiling + 1, last), at_clock)
         clock_runs += [(" clock", "dim"), (" ", "text")] if has_title else [(" ", "text")]
-        clock_runs.append(values.drop_marker)
+        clock_runs.append((theme.DROP_SIGN, "alarm"))
         loss: Run = (f" −{(ceiling_hz - hz) * clock.per_hz:.{clock.digits}f}", clock_runs[0][1])
         ceiling = _number_cell(ceiling_hz * clock.per_hz, clock.digits, "text")
         if has_title and at_clock - at_ceiling > 1:
@@ -379,7 +394,7 @@ def legend_line(clock: ClockUnit, size: int, *, colour: bool) -> list[Run]:
         (0, [("clock", "bright"), (f" and its ceiling, {clock.name}", "dim")]),
         (3, [(theme.USER, "clock-9" if colour else "text"), (" clock", "dim")]),
         (2, [("between them:", "dim")]),
-    ]  # fmt: skip
+    ]
     for name, char in zip(charts.GAP_CAUSES, charts.GAP_CHARS, strict=True):
         style = f"bright/gap-{name}" if colour else "text"
         pieces.append((1, [(char, style), (f" {name}", "dim")]))
@@ -392,8 +407,8 @@ def group_heading(
     """Returns the heading of the cores of one L3, or of a package that has only one L3, with the
     marker of the worst of the `running` episodes that affects all of them."""
     shared = (e for e in running if all(not {*unit.cpus}.isdisjoint(e.cpus) for unit in units))
-    runs: list[Run] = [(" ", "text"), marker_run(next(shared, None)), (f" {name}", "bright"),
-                       (f"  {count_noun(len(units), 'core')}   ", "dim")]  # fmt: skip
+    marker, count = marker_run(next(shared, None)), count_noun(len(units), "core")
+    runs: list[Run] = [(" ", "text"), marker, (f" {name}", "bright"), (f"  {count}   ", "dim")]
     return [*runs, (theme.RULE * max(0, size - width(runs)), "rule")]
 
 

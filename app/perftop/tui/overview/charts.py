@@ -4,32 +4,38 @@ the lines, and maps lines to cores and cells to times."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 
 from textual import events
 
 from perftop.base.text import ClockUnit, clock_time
 from perftop.draw import theme
-from perftop.draw.charts import Glyphs
 from perftop.draw.columns import Run
 from perftop.draw.strips import merge_runs, overlay
 from perftop.model.kinds import KINDS, Episode
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview import chart_numbers
-from perftop.tui.overview.chart_cells import ChartDrawer, UnitCharts
-from perftop.tui.overview.chart_numbers import CAUSES_WIDTH, ChartUnit, UnitValues
-from perftop.tui.overview.task_lanes import MIN_WIDTH_FOR_SUMS, SUMS_WIDTH, TaskLanes
+from perftop.tui.overview.chart_cells import (
+    GAP,
+    SUMS_WIDTH,
+    ChartDrawer,
+    ChartLayout,
+    Lines,
+    UnitCharts,
+    chart_layout,
+)
+from perftop.tui.overview.chart_numbers import ChartUnit, UnitValues
+from perftop.tui.overview.task_lanes import TaskLanes
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.cores import Cores, package_name
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.panels import PaneledView
 from perftop.tui.shared.row_numbers import RowNumbers, ViewSettings, session_clock_unit
 from perftop.tui.shared.time_axis import Axis
-from perftop.tui.shared.verdict import is_past
 
 CURSOR_STROKE = "│"
+COLOURED_GLYPHS = frozenset({"colour", "sixteen"})
 _EPISODE_SIGNS = frozenset(kind.marker for kind in KINDS.values())
 CoreGroup = tuple[int | None, int | None]
 """Package and L3."""
@@ -37,11 +43,16 @@ CoreGroup = tuple[int | None, int | None]
 
 class ChartPage:
     def __init__(
-        self, session: Session, cores: Cores, positions: Sequence[int] | None = None
+        self,
+        session: Session,
+        cores: Cores,
+        settings: ViewSettings,
+        positions: Sequence[int] | None = None,
     ) -> None:
         """`positions`: positions of the cores in the session's lists; None: all cores of `cores`,
         of which a bar marks the selected one."""
-        self._session, self._cores, self._positions = session, cores, positions
+        self._session, self._cores, self._settings = session, cores, settings
+        self._positions = positions
         # The chart of SMT states shows at most two threads.
         self.has_counters = bool(session.evaluator.variants["busy_hz"]) and cores.max_threads <= 2
         self._episodes = RowEpisodes(session)
@@ -50,9 +61,8 @@ class ChartPage:
         self._order: Sequence[int] | None = None
         self._units: list[ChartUnit] = []
         self._drawer: ChartDrawer
-        self.axis: Axis
         self.lanes: TaskLanes
-        """The axis, and the tasks on the units. These three do not exist before the first lines."""
+        """The tasks on the units. These two do not exist before the first lines."""
         self._inputs: object = None
         """The inputs, apart from the history, from which the charts and axes were drawn."""
         self._unit_charts: list[UnitCharts] = []
@@ -72,44 +82,40 @@ class ChartPage:
             shown_cores = session.selected_cores() if positions is None else positions
             cpu_counts = [len(session.cores[position]) for position in shown_cores]
             charts = len(cpu_counts) if self.has_counters else sum(cpu_counts)
-            groups = [self._group(row) for row in range(len(cores.rows))]
+            rows = range(len(cores.rows)) if positions is None else ()
+            groups, counted = [self._group(row) for row in rows], self.has_counters
             self.layout = chart_layout(
-                charts, height, width, counted=self.has_counters,
-                groups=groups if positions is None else (), min_panel_lines=min_panel_lines,
-            )  # fmt: skip
+                charts, height, width, groups, min_panel_lines, counted=counted
+            )
         return self.layout is not None
 
-    def make_lines(
-        self, interval: Interval, order: Sequence[int], settings: ViewSettings, glyphs: Glyphs
-    ) -> None:
+    @property
+    def axis(self) -> Axis:
+        return self._drawer.history.axis
+
+    def make_lines(self, interval: Interval, order: Sequence[int]) -> None:
         """Draws the lines for this interval. `order`: indexes in `Cores.rows`, as drawn."""
-        session, layout = self._session, self.layout
+        session, layout, settings = self._session, self.layout, self._settings
         assert layout is not None
         if order != self._order:
             self._order = order
             self._units = chart_numbers.chart_units(self._cores, order, counted=self.has_counters)
-            self._drawer = ChartDrawer(session, self._units, counted=self.has_counters)
+            self._drawer = ChartDrawer(session, self._units, settings, counted=self.has_counters)
             self.lanes = TaskLanes(session, self._units)
-        now_ns = interval.time_ns if settings.pinned_ns is None else settings.pinned_ns
-        history = self._drawer.history
-        past = is_past(session, interval)
-        has_moved = history.update(layout.columns, settings.window_s, now_ns, is_past=past)
+        has_moved = self._drawer.history.update(layout.columns, interval, settings)
         clock = session_clock_unit(session, settings.units, ghz_if_unknown=True)
-        self.axis = history.axis
         episodes = time_axis.visible_episodes(self.axis, session)
         shown_episodes = [(id(e), e.end_ns) for e in (*episodes, *session.marks)]
-        inputs = (
-            layout, glyphs, self._drawer, shown_episodes, settings.range_ns, settings.ranges_ns,
-            settings.window_s, settings.grouping, settings.cpu, clock,
-        )  # fmt: skip
+        choices = settings.glyphs, settings.grouping, settings.cpu, settings.window_s
+        ranges_ns = settings.range_ns, settings.ranges_ns
+        inputs = layout, self._drawer, shown_episodes, choices, ranges_ns, clock
         if has_moved or inputs != self._inputs:
             self._inputs = inputs
-            self._draw_charts(layout, episodes, settings, clock, glyphs)
+            self._draw_charts(layout, episodes, clock)
         self._episodes.update(interval)
         numbers, running = RowNumbers(session, self._cores, interval), self._episodes.running
         values = chart_numbers.unit_values(numbers, self._units, clock, running)
-        sides = [self._side_lines(layout, indexes, values, settings, glyphs)
-                 for indexes in self._sides(layout)]  # fmt: skip
+        sides = [self._side_lines(layout, indexes, values) for indexes in self._sides(layout)]
         parts = [*zip_longest(*sides, fillvalue=(list[Run](), None))]
         self.rows = [tuple(row for _, row in line) for line in parts]
         self.lines, size, gap = [line[-1][0] for line in parts], layout.side_width, " " * GAP
@@ -131,39 +137,34 @@ class ChartPage:
 
     # --- what changes only with the history
 
-    def _draw_charts(
-        self, layout: ChartLayout, episodes: list[Episode], settings: ViewSettings,
-        clock: ClockUnit, glyphs: Glyphs,
-    ) -> None:  # fmt: skip
+    def _draw_charts(self, layout: ChartLayout, episodes: list[Episode], clock: ClockUnit) -> None:
         """Draws the charts, with all that is beside them and changes only with them, and the axes
         with the episodes of the charts above them."""
-        axis = self.axis
-        span_ns = settings.range_ns or axis.window_ns(settings.window_s)
+        axis, settings, glyphs = self.axis, self._settings, self._settings.glyphs
+        span_ns = self._drawer.span_ns
         causes = [*episodes, *self._session.ramps.unfinished_climbs()]
-        parts = layout.clock_rows, layout.rate_rows, layout.area_rows
-        cuts = [axis.bin_at(ns) + 1 for ends in settings.ranges_ns.values() for ns in ends]
-        self._unit_charts = self._drawer.draw(causes, *parts, glyphs, clock, span_ns, cuts)
-        queues = lanes = [list[list[Run]]()] * len(self._units)
+        self._unit_charts = self._drawer.draw(layout, causes, clock)
+        queues = lanes = [Lines()] * len(self._units)
         if layout.lane_rows or self._positions is not None:
             self.lanes.update(axis, self._drawer.busy_shares(), span_ns, settings.grouping)
         if layout.queue_rows:
             queues = self.lanes.queue_lines(layout.queue_rows, glyphs)
         if layout.lane_rows:
-            lanes = self.lanes.lane_lines(layout.lane_rows, glyphs, cuts)
+            lanes = self.lanes.lane_lines(layout.lane_rows, glyphs, self._drawer.cuts)
         for i, (unit, charts) in enumerate(zip(self._units, self._unit_charts, strict=True)):
             is_marked = self._positions is None and settings.cpu in unit.core.cpus
             bar: Run = (chart_numbers.SELECTION_BAR, "key") if is_marked else (" ", "text")
             labels = [(f"+{task}", "faint") for task in range(len(queues[i]), 0, -1)]
             labels += charts.labels
             labels += [("" if row else "who", "dim") for row in range(len(lanes[i]))]
-            lines = zip(labels, [*queues[i], *charts.lines, *lanes[i]], strict=True)
-            charts.lines = [[bar, (f"{label:>{layout.left_width - 2}} ", style), *line]
-                            for (label, style), line in lines]  # fmt: skip
+            left_runs = [(f"{label:>{layout.left_width - 2}} ", style) for label, style in labels]
+            lines = zip(left_runs, [*queues[i], *charts.lines, *lanes[i]], strict=True)
+            charts.lines = [[bar, left_run, *line] for left_run, line in lines]
             if layout.has_causes:
+                span_s, has_colours = (span_ns[1] - span_ns[0]) / 1e9, glyphs in COLOURED_GLYPHS
                 charts.lines_beside = chart_numbers.lost_time_lines(
-                    charts.lost_s, (span_ns[1] - span_ns[0]) / 1e9, layout.clock_rows,
-                    colour=glyphs in {"colour", "sixteen"},
-                )  # fmt: skip
+                    charts.lost_s, span_s, layout.clock_rows, colour=has_colours
+                )
             elif layout.has_sums:
                 window = f"  sum of {self.lanes.window_s(i):.1f} s "
                 rule = theme.RULE * (SUMS_WIDTH - len(unit.name) - len(window))
@@ -174,32 +175,33 @@ class ChartPage:
         self._legend = chart_numbers.legend_line(clock, layout.width, colour=glyphs == "colour")
         margin: Run = " " * layout.left_width, "text"
         ticks, self._axis_lines = time_axis.ticks(axis, self._session.unix), {}
+        has_times = layout.has_times_line
         for side in self._sides(layout):
             for i in side if layout.has_own_axes else side[-1:]:
                 units = [self._units[k] for k in ((i,) if layout.has_own_axes else side)]
                 cpus = {cpu for unit in units for cpu in unit.cpus}
+                shown, inside = [e for e in episodes if not cpus.isdisjoint(e.cpus)], not has_times
                 line = time_axis.tick_line(
-                    axis, [e for e in episodes if not cpus.isdisjoint(e.cpus)], ticks,
-                    times_inside=not layout.has_times_line, marks=self._session.marks,
-                )  # fmt: skip
+                    axis, shown, ticks, times_inside=inside, marks=self._session.marks
+                )
                 self._axis_lines[i] = [[margin, *line]]
-                if i == side[-1] and layout.has_times_line:
+                if i == side[-1] and has_times:
                     self._axis_lines[i].append([margin, *time_axis.times_line(axis, ticks)])
 
     # --- what changes at each refresh
 
     def _side_lines(
-        self, layout: ChartLayout, indexes: range, values_of_units: Sequence[UnitValues],
-        settings: ViewSettings, glyphs: Glyphs,
-    ) -> list[tuple[list[Run], int | None]]:  # fmt: skip
+        self, layout: ChartLayout, indexes: range, values_of_units: Sequence[UnitValues]
+    ) -> list[tuple[list[Run], int | None]]:
         """Returns the lines of one side, each with the row of the core that it shows."""
-        lines = list[tuple[list[Run], int | None]]()
+        lines, settings = list[tuple[list[Run], int | None]](), self._settings
         groups = [self._group(unit.row) for unit in self._units]
         # Each group needs only one heading if equal groups are adjacent.
         changes = sum(a != b for a, b in pairwise(groups))
         has_headings = 0 < changes < len({*groups})
         has_caches = len(self._cores.rows_by_group) > self._cores.package_count
         chart_width = layout.left_width + layout.columns
+        rows, has_title, colour = layout.clock_rows, layout.has_title, settings.glyphs == "colour"
         for i in indexes:
             unit, charts = self._units[i], self._unit_charts[i]
             if has_headings and (i == indexes[0] or groups[i] != groups[i - 1]):
@@ -212,25 +214,24 @@ class ChartPage:
             elif i != indexes[0]:
                 lines += [([], None)] * layout.gap_lines
             values, charts_lines = values_of_units[i], [*charts.lines]
-            if layout.clock_rows:
+            if rows:
                 numbers = chart_numbers.numbers_beside_clock(
-                    values, charts.clock_ends_hz, layout.clock_rows,
-                    layout.clock_width, has_title=layout.has_title,
-                )  # fmt: skip
+                    values, charts.clock_ends_hz, rows, layout.clock_width, has_title=has_title
+                )
                 for row, runs in enumerate(numbers):
                     charts_lines[row] = [*charts_lines[row], *runs]
             for row, runs in enumerate(charts.lines_beside):
                 charts_lines[row] = [*charts_lines[row], *runs]
-            if layout.has_title:
-                title = chart_numbers.title_runs(values, chart_width, colour=glyphs == "colour")
+            if has_title:
+                title = chart_numbers.title_runs(values, chart_width, colour=colour)
                 lines.append(([*title, *charts.title_end], unit.row))
             else:
-                name = values.name.partition(" ")[2]
+                name = unit.name.partition(" ")[2]
                 left_runs = [values.marker, (f"{name:>4}", "bright")]
                 charts_lines[0] = overlay(charts_lines[0], 1, left_runs)
             axis_lines = self._axis_lines.get(i, [])
             if axis_lines and i == indexes[-1]:
-                axis_lines = [*axis_lines[:-1], self._draw_label(layout, axis_lines[-1], settings)]
+                axis_lines = [*axis_lines[:-1], self._draw_label(layout, axis_lines[-1])]
             if settings.cursor_ns is not None:
                 ranges, left = settings.ranges_ns.values(), layout.left_width
                 charts_lines = [
@@ -242,12 +243,11 @@ class ChartPage:
             lines += [(runs, unit.row) for runs in (*charts_lines, *axis_lines)]
         return lines
 
-    def _draw_label(
-        self, layout: ChartLayout, line: list[Run], settings: ViewSettings
-    ) -> list[Run]:
+    def _draw_label(self, layout: ChartLayout, line: list[Run]) -> list[Run]:
         """Returns the line of times with the time of the cursor and the selected ranges in place of
         other times. The markers of episodes stay. The cursor's time is left out if there is no
         room beside the cursor: the header has it, too."""
+        settings = self._settings
         if settings.cursor_ns is None:
             return line
         axis, first, cells = self.axis, layout.left_width, layout.columns
@@ -322,142 +322,3 @@ class ChartedView(PaneledView):
         last_ns = self._time_at(event.x, event.y)
         if first_ns is not None and last_ns is not None:
             self.post_message(self.TimePicked(min(first_ns, last_ns), max(first_ns, last_ns)))
-
-
-# --- How many charts fit the overview of a small machine, and how high each of their parts is.
-
-MAX_CHARTS, MAX_CHARTS_BELOW = 16, 4
-"""Maximum number of charts, and of charts one below the other if there is room for two sides."""
-MIN_WIDTH, MIN_WIDTH_OF_TWO = 60, 120
-"""Minimum width of a screen with charts, and with two charts side by side, in cells."""
-MIN_WIDTH_FOR_CAUSES = 100
-"""Minimum width of a chart, with its numbers, that lists lost seconds by cause, in cells."""
-GAP = 3
-"""Cells between two charts side by side, and before the sums of tasks."""
-_MIN_HEIGHT_FOR_GAPS, _MIN_HEIGHT_FOR_TIMES = 28, 22
-"""Minimum lines of a view with an axis and a gap below each chart, and with a line of times."""
-_MAX_LINES = ((1, 14), (2, 13), (4, 8), (8, 4))
-"""Pairs (charts, lines): up to `charts` charts one below the other have at most `lines` lines each,
-or more in a view with more than _GROWTH_HEIGHT lines."""
-_MAX_LINES_IF_LOW = ((1, 8), (2, 6), (4, 3))
-"""Like _MAX_LINES, for a view with fewer than _MIN_HEIGHT_FOR_TIMES lines."""
-_CLOCK_PARTS = ((24, 4, 6, 3), (15, 3, 4, 2), (10, 2, 2, 1), (7, 1, 2, 0), (5, 0, 2, 0),
-                (0, 0, 0, 0))  # fmt: skip
-"""For charts where clocks are counted: the minimum number of rows of a chart, and how many of them
-show the IPC, SMT states or CPU time, and tasks. The other rows show the clock."""
-_TIME_PARTS = ((24, 2, 6), (12, 2, 4), (10, 2, 3), (6, 1, 2), (4, 1, 1), (0, 0, 1))
-"""For charts without clocks: the minimum number of rows of a chart, and how many of them show
-waiting tasks and tasks. The other rows show CPU time."""
-_MIN_LINES_OF_TITLED, _MIN_LINES_WITH_GAP = (4, 5), 12
-"""Minimum lines of a clock's chart with a title, on one and two sides, and with a gap below it."""
-_GROWTH_HEIGHT = 36
-"""Number of lines of a view beyond which charts become higher."""
-_GROWTH_SHARE = 0.75
-"""Share of the lines beyond _GROWTH_HEIGHT that charts get; the panels get the rest."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChartLayout:
-    """A layout of charts, axes and panels. The parts of a chart are one above the other."""
-
-    width: int
-    sides: int
-    """Number of charts side by side: 1 or 2."""
-    has_title: bool
-    """Whether each chart has a line with its name and numbers above it."""
-    queue_rows: int
-    """Lines that show waiting tasks."""
-    clock_rows: int
-    """Lines that show the clock; 0 if clocks are not counted."""
-    rate_rows: int
-    """Lines that show the IPC."""
-    area_rows: int
-    """Lines that show SMT states or CPU time."""
-    lane_rows: int
-    """Lines that show the tasks that ran."""
-    has_own_axes: bool
-    """Whether each chart has an axis; else only the last chart of each side has one."""
-    gap_lines: int
-    """Blank lines between charts."""
-    has_times_line: bool
-    """Whether times have a line below the axis; else they are written into the axis."""
-    panel_lines: int
-    """Number of lines left for the panels."""
-
-    @property
-    def rows(self) -> int:
-        parts = self.queue_rows, self.clock_rows, self.rate_rows, self.area_rows, self.lane_rows
-        return sum(parts)
-
-    @property
-    def side_width(self) -> int:
-        """Width of a chart with the texts beside it, in cells."""
-        return (self.width - GAP * (self.sides - 1)) // self.sides
-
-    @property
-    def left_width(self) -> int:
-        """Width of the texts to the left of a chart, in cells."""
-        return chart_numbers.SCALE_WIDTH if self.has_title else chart_numbers.NAME_WIDTH
-
-    @property
-    def clock_width(self) -> int:
-        """Width of the numbers to the right of a clock chart, in cells."""
-        is_wide = not self.has_title and self.sides == 1
-        return chart_numbers.WIDE_CLOCK_WIDTH if is_wide else chart_numbers.CLOCK_WIDTH
-
-    @property
-    def has_causes(self) -> bool:
-        """Whether the seconds lost by cause are listed to the right of each clock chart."""
-        return self.clock_rows > 2 and self.side_width >= MIN_WIDTH_FOR_CAUSES
-
-    @property
-    def has_sums(self) -> bool:
-        """Whether the sums of tasks are listed to the right of each chart of CPU time."""
-        return not self.clock_rows and self.rows >= 4 and self.side_width >= MIN_WIDTH_FOR_SUMS
-
-    @property
-    def columns(self) -> int:
-        """Columns of time of each chart, which are its width in cells."""
-        right = self.clock_width + CAUSES_WIDTH * self.has_causes if self.clock_rows else 1
-        right += (SUMS_WIDTH + GAP) * self.has_sums
-        return self.side_width - self.left_width - right
-
-
-def chart_layout(
-    chart_count: int, height: int, width: int, *, counted: bool, groups: Sequence[object] = (),
-    min_panel_lines: int = 4,
-) -> ChartLayout | None:  # fmt: skip
-    """Returns the most spacious layout for this many charts; None if they do not fit. `counted`:
-    whether clocks are counted. `groups`: package and L3 of each chart; several have headings."""
-    if not 0 < chart_count <= MAX_CHARTS or width < MIN_WIDTH:
-        return None
-    sides = 2 if chart_count > MAX_CHARTS_BELOW and width >= MIN_WIDTH_OF_TWO else 1
-    charts, is_low = -(-chart_count // sides), height < _MIN_HEIGHT_FOR_TIMES
-    table = _MAX_LINES_IF_LOW if is_low else _MAX_LINES
-    max_lines = next((lines for max_charts, lines in table if charts <= max_charts), 0)
-    max_lines += int(_GROWTH_SHARE * max(0, height - _GROWTH_HEIGHT)) // charts
-    groups_of_sides = {*groups[:charts]}, {*groups[charts:]}
-    headings = max(map(len, groups_of_sides)) if len({*groups}) > 1 else 0
-    # The legend of clocks, headings, the axis, its times, and a blank line before the panels.
-    fixed_lines = counted + headings + 1 + 2 * (not is_low)
-    for lines in range(max_lines, 1, -1):
-        has_title = not counted or lines >= _MIN_LINES_OF_TITLED[sides - 1]
-        gap = 1 if lines >= _MIN_LINES_WITH_GAP or (not has_title and lines == 4) else 0
-        gap = gap if charts > 1 and height >= _MIN_HEIGHT_FOR_GAPS else 0
-        has_own_axes = bool(gap) and not counted
-        rows = lines - has_title - gap - has_own_axes
-        last_gap = gap + has_own_axes
-        panel_lines = height - fixed_lines - charts * lines + last_gap
-        if rows < 2 or panel_lines < min_panel_lines:
-            continue
-        if counted:
-            _, *parts = next(row for row in _CLOCK_PARTS if rows >= row[0])
-            clock_rows, (rates, area, lanes), queue = rows - sum(parts), parts, 0
-        else:
-            _, queue, lanes = next(row for row in _TIME_PARTS if rows >= row[0])
-            clock_rows, rates, area = 0, 0, rows - queue - lanes
-        return ChartLayout(
-            width, sides, has_title, queue, clock_rows, rates, area, lanes, has_own_axes, gap,
-            has_times_line=not is_low, panel_lines=panel_lines,
-        )  # fmt: skip
-    return None

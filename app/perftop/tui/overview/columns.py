@@ -32,9 +32,7 @@ MAX_RANK_AT_80 = 4
 """Maximum rank of columns that fit a screen of 80 cells, which have narrow gaps."""
 SLOT_METRICS = ("topdown_retiring_ratio", "topdown_frontend_ratio", "topdown_bad_speculation_ratio")
 """Metrics shown as parts of the bar of issue slots. The remainder is the share of the back end."""
-ORDER_BY_COLUMN = {
-    "core": "topology", "cpus": "CPU number", "lost": "worst first", "who": "task",
-}  # fmt: skip
+ORDER_BY_COLUMN = {"core": "topology", "cpus": "CPU number", "lost": "worst first", "who": "task"}
 """The order that a click on a column's heading selects, by key; others select their own key."""
 
 
@@ -68,13 +66,11 @@ def grid_columns(
         "turbo_ceiling_hz": "busy_hz" in metrics and has_ceiling and is_roomy,
         "who": all(missing.what != "tasks" for missing in session.hello.missing),
     }
-    hidden_keys = set[str]()
     if pairs and not (is_roomy and cores.max_threads <= MAX_THREADS):
-        hidden_keys = {"idle", "kernel_cycles", "net_hz"}
+        metrics -= {"idle", "kernel_cycles", "net_hz"}
     elif not pairs and "stat_user_s" not in session.counters.columns:
-        hidden_keys = {"user", "system", "iowait"}
-    shown_columns = [column for column in columns
-                     if is_shown.get(column.key, column.key in metrics - hidden_keys)]  # fmt: skip
+        metrics -= {"user", "system", "iowait"}
+    shown_columns = [c for c in columns if is_shown.get(c.key, c.key in metrics)]
     scales = {key: number.scale(clock, brief=True) for key, number in COLUMNS_BY_KEY.items()}
     return [
         replace(column, scale=scale, digits=digits)
@@ -194,9 +190,8 @@ class RowHistories:
     """Histories of utilisation and IPC of the visible rows. Complete cells are read only once."""
 
     def __init__(
-        self, session: Session, cores: Sequence[Core], busy_width: int, ipc_width: int,
-        *, ascii_: bool,
-    ) -> None:  # fmt: skip
+        self, session: Session, cores: list[Core], busy_width: int, ipc_width: int, *, ascii_: bool
+    ) -> None:
         """`busy_width`, `ipc_width`: widths of the histories in cells; 0 if no column shows it."""
         self._session, self._cores, self._ascii = session, cores, ascii_
         self._busy_width, self._ipc_width = busy_width, ipc_width

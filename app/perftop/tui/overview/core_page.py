@@ -78,9 +78,8 @@ MIN_WAIT_SHARE = 0.1
 MIN_UNKNOWN_SHARE = 0.2
 """Minimum share of a cell's time that unknown tasks use if they are to be drawn."""
 WAIT_SIGN = "▒"
-_LEGEND: list[Run] = [
-    (theme.LEVELS[8], "task0"), (" runs ", "dim"), (WAIT_SIGN, "over"), (" waits ", "dim"),
-]  # fmt: skip
+_RUNS, _WAITS = (theme.LEVELS[8], "task0"), (WAIT_SIGN, "over")
+_LEGEND: list[Run] = [_RUNS, (" runs ", "dim"), _WAITS, (" waits ", "dim")]
 
 
 class CorePage(ChartedView):
@@ -117,7 +116,7 @@ class CorePage(ChartedView):
         if self._row is None:
             return
         session, core, height = self.session, self._core, self.size.height
-        page_charts = ChartPage(session, self.cores, [core.core_position])
+        page_charts = ChartPage(session, self.cores, self.settings, [core.core_position])
         min_panel_lines = min(MAX_MIN_PANEL_LINES, round(PANELS_SHARE * height))
         if page_charts.choose_layout(height, self.size.width, min_panel_lines):
             self.shown_charts = page_charts
@@ -132,17 +131,14 @@ class CorePage(ChartedView):
         self._histories, self._tasks, self._episodes = (None, {}), (None, []), (None, [])
         metrics = session.evaluator.metrics
         keys = ["util", "busy_hz", *(n.key for n in numbers if n.key in metrics)]
-        cpus = [core.cpus]
-        self._history = ColumnHistory(
-            session, list(dict.fromkeys(keys)), core.positions,
-            {"core": lambda history, edges: history.cores(cpus, edges)},
-        )  # fmt: skip
+        metrics_read = [*dict.fromkeys(keys)]
+        self._history = ColumnHistory(session, metrics_read, [core], has_states=True)
 
     def make_lines(self) -> None:
         self._lines, self.footer_lines = [], []
         page_charts = self.shown_charts
         if self._row is not None and page_charts is not None:
-            page_charts.make_lines(self.interval, [self._row], self.settings, self.glyphs)
+            page_charts.make_lines(self.interval, [self._row])
             self._lines = [*page_charts.lines, []]
         self.line_count = len(self._lines)
         width, room = self.size.width, self.size.height - self.line_count
@@ -193,14 +189,13 @@ class CorePage(ChartedView):
         return [*self._with_episodes(tasks, width, room), ([], None), *numbers]
 
     def _draw_tasks(
-        self, session: Session, _interval: Interval, _settings: ViewSettings, width: int,
-        height: int,
-    ) -> list[PanelLine]:  # fmt: skip
+        self, session: Session, _: Interval, settings: ViewSettings, width: int, height: int
+    ) -> list[PanelLine]:
         assert self.shown_charts is not None
         lanes = self.shown_charts.lanes
         inputs = lanes.inputs, session, width, height
         if inputs != self._tasks[0]:
-            table = task_table(session, lanes, width, height, self.glyphs)
+            table = task_table(session, lanes, width, height, settings.glyphs)
             self._tasks = inputs, [(line, None) for line in table]
         return self._tasks[1]
 
@@ -303,28 +298,26 @@ class CorePage(ChartedView):
         """Returns the drawn histories by key of the number, for numbers that have a history. Halts
         and steal are those of the CPU with the highest value, other metrics those of the busiest
         CPU."""
-        session, interval, settings = self.session, self.interval, self.settings
-        core, history = self._core, self._history
-        now_ns = interval.time_ns if settings.pinned_ns is None else settings.pinned_ns
-        history.update(columns, settings.window_s, now_ns, is_past=is_past(session, interval))
+        session, interval, core, history = self.session, self.interval, self._core, self._history
+        history.update(columns, interval, self.settings)
         inputs = history.axis, clock, [*worst]
         if inputs == self._histories[0]:
             return self._histories[1]
         busiest = busiest_cpu_indexes(history.series("util").T, history.series("busy_hz").T)
         values = {key: core_values(key, history.series(key).T, busiest) for key in history.metrics}
-        values |= dict(zip((*STATES, "turbo_ceiling_hz"), history.series("core")[0], strict=True))
+        values |= dict(zip((*STATES, "turbo_ceiling_hz"), history.core_values[0], strict=True))
+        drawn: dict[str, list[Run]] = {}
         for number in self._numbers:
+            key = number.key
             if number.scope in {"package", "l3"}:
                 series = session.past.shared_counter(number.counter, history.axis.edges)
                 index = _shared_index(session, number, core)
                 if index is not None and index < series.shape[1]:
-                    values[number.key] = series[:, index]
-        self._histories = inputs, {
-            number.key: self._history_runs(number, clock, values[number.key],
-                                           is_lowered=number.key in worst)
-            for number in self._numbers if number.key in values
-        }  # fmt: skip
-        return self._histories[1]
+                    values[key] = series[:, index]
+            if key in values:
+                drawn[key] = self._history_runs(number, clock, values[key], is_lowered=key in worst)
+        self._histories = inputs, drawn
+        return drawn
 
     def _history_runs(
         self, number: Number, clock: ClockUnit, values: Floats, *, is_lowered: bool
@@ -338,7 +331,7 @@ class CorePage(ChartedView):
             values, ends, self._scale_tops.get(number.key)
         )
         style = "loss" if is_lowered else "ipc"
-        area = charts.area_chart(values / top, 1, style, ascii_=self.glyphs == "ascii")
+        area = charts.area_chart(values / top, 1, style, ascii_=self.settings.ascii)
         scale_end = round_number(top if number.is_rate else top * number.scale(clock)[0])
         return [(" ", "text"), *chart_lines(area)[0], (fit(f" {scale_end}", SCALE_WIDTH), "faint")]
 
@@ -384,8 +377,7 @@ def task_table(
         shown_tasks = [*all_tasks[:named_count], _join_task_times(all_tasks[named_count:])]
     # If a process had several names, its command line is that of the last one.
     last_names = {task.pid: task.comm for task in sorted(all_tasks, key=lambda t: t.last_ns)}
-    commands = {(pid, name): command_line(session, pid)
-                for pid, name in last_names.items() if pid is not None}  # fmt: skip
+    commands = {(pid, name): command_line(session, pid) for pid, name in last_names.items() if pid}
     longest_command = max(map(len, commands.values()), default=0)
     shown_columns = columns.fit_columns([
         Column("sign", "", 2, is_left=True, gap=0),
@@ -406,8 +398,10 @@ def task_table(
     lines.append(columns.join_columns(shown_columns, heads))
     newest_ns = max((task.last_ns for task in all_tasks), default=0)
     for task in (*shown_tasks, unseen_task):
-        cells = [_task_cell(session, task, column, newest_ns, commands, glyphs)
-                 for column in shown_columns]  # fmt: skip
+        command = commands.get((task.pid or 0, task.comm), "")
+        is_running = task.last_ns == newest_ns
+        last = "now" if is_running else time_of_day(session.unix(task.last_ns))
+        cells = [_task_cell(column, task, last, command, glyphs) for column in shown_columns]
         lines.append(columns.join_columns(shown_columns, cells))
     idle = "idle", "dim"
     cells = [(theme.NEITHER, "faint"), idle, ("", "dim"), (f"{lanes.idle_s:.1f}", "dim")]
@@ -418,20 +412,20 @@ def task_table(
 def _join_task_times(tasks: Sequence[LaneTask]) -> LaneTask:
     """Returns the sums of the times of these tasks."""
     return LaneTask(
-        f"{len(tasks)} others", None, charts.NAMED_TASKS,
-        sum(task.run_s for task in tasks), float(np.nansum([task.wait_s for task in tasks])),
-        float(np.fmax.reduce([task.longest_wait_s for task in tasks])),
-        float(np.nansum([task.switches_per_s for task in tasks])),
+        f"{len(tasks)} others",
+        None,
+        charts.NAMED_TASKS,
+        sum(task.run_s for task in tasks),
         np.sum([task.run_shares for task in tasks], axis=0),
         np.sum([task.wait_shares for task in tasks], axis=0),
+        float(np.nansum([task.wait_s for task in tasks])),
+        float(np.fmax.reduce([task.longest_wait_s for task in tasks])),
+        float(np.nansum([task.switches_per_s for task in tasks])),
         max(task.last_ns for task in tasks),
-    )  # fmt: skip
+    )
 
 
-def _task_cell(
-    session: Session, task: LaneTask, column: Column, newest_ns: int,
-    commands: Mapping[tuple[int, str], str], glyphs: Glyphs,
-) -> Cell:  # fmt: skip
+def _task_cell(column: Column, task: LaneTask, last: str, command: str, glyphs: Glyphs) -> Cell:
     is_unseen = task.colour_index > charts.NAMED_TASKS
     match column.key:
         case "sign":
@@ -456,9 +450,7 @@ def _task_cell(
         case "command" if is_unseen:
             return "in no task scan", "dim"
         case "last":
-            is_running = task.last_ns == newest_ns
-            return "now" if is_running else time_of_day(session.unix(task.last_ns)), "dim"
-    command = commands.get((task.pid or 0, task.comm), "")
+            return last, "dim"
     return fit_command(command, task.comm, column.room), "dim"
 
 
@@ -468,9 +460,7 @@ def _activity_runs(task: LaneTask, cells: int, glyphs: Glyphs) -> list[Run]:
     runs, is_unseen = list[Run](), task.colour_index > charts.NAMED_TASKS
     for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         cell = slice(first, max(last, first + 1))
-        run_share, wait_share = task.run_shares[cell], task.wait_shares[cell]
-        run, wait = (float(v[np.isfinite(v)].mean()) if np.isfinite(v).any() else np.nan
-                     for v in (run_share, wait_share))  # fmt: skip
+        run, wait = (_known_mean(shares[cell]) for shares in (task.run_shares, task.wait_shares))
         if isnan(run):
             runs.append((" ", "text"))
         elif wait >= MIN_WAIT_SHARE and wait > run:
@@ -483,3 +473,9 @@ def _activity_runs(task: LaneTask, cells: int, glyphs: Glyphs) -> list[Run]:
             level = theme.LEVELS[max(1, min(8, round(8 * run)))]
             runs.append((level, f"task{task.colour_index}"))
     return runs
+
+
+def _known_mean(values: Floats) -> float:
+    """Returns the mean of the values that are not NaN; NaN if there are none."""
+    known_values = values[np.isfinite(values)]
+    return float(known_values.mean()) if len(known_values) else np.nan

@@ -52,9 +52,8 @@ class Arrangement:
 
 
 def arrange_lines(
-    cores: Cores, room: int, fold: FoldMode, cpu: int | None, order: Sequence[int] | None,
-    *, bare: bool,
-) -> Arrangement:  # fmt: skip
+    cores: Cores, room: int, fold: FoldMode, cpu: int | None, order: list[int] | None, *, bare: bool
+) -> Arrangement:
     """Returns the arrangement of lines. `order`: the order of rows; None: by topology. `fold`:
     "needed" folds packages without `cpu` until all fit into `room` lines. `bare`: rows only."""
     packages = list(dict.fromkeys(core.package for core in cores.rows))
@@ -111,7 +110,7 @@ class Overview(ChartedView, CursorCanvas):
     # --- lines from an interval
 
     def reset(self) -> None:
-        self._charts, self._grid = ChartPage(self.session, self.cores), None
+        self._charts, self._grid = ChartPage(self.session, self.cores, self.settings), None
         self._arrangement, self.line_count = Arrangement([], [], [], []), 0
 
     def make_layout(self) -> None:
@@ -169,7 +168,7 @@ class Overview(ChartedView, CursorCanvas):
         charts, layout = self._charts, self._charts.layout
         assert layout is not None
         order = ordered_rows(self.cores, self.settings, self.session, self.interval)
-        charts.make_lines(self.interval, order, self.settings, self.glyphs)
+        charts.make_lines(self.interval, order)
         self._arrangement = Arrangement([], [], [], order)
         self.line_count, self.header_lines = len(charts.lines), []
         width, height = layout.width, self._chart_room - self.line_count
@@ -214,11 +213,11 @@ class Overview(ChartedView, CursorCanvas):
         return self._packages.line(package, self.width, is_folded=line.kind == "folded")
 
     def _draw_fixed_lines(self, grid: GridData) -> None:
-        arrangement = self._arrangement
-        self.header_lines = [] if self.is_tiny else [
-            columns.grid_headings(grid.columns, self.settings.order, reverse=self.settings.reverse),
-            *(self._heading(line) for line in arrangement.fixed_above),
-        ]  # fmt: skip
+        arrangement, order, reverse = self._arrangement, self.settings.order, self.settings.reverse
+        self.header_lines = []
+        if not self.is_tiny:
+            heading = columns.grid_headings(grid.columns, order, reverse=reverse)
+            self.header_lines = [heading, *map(self._heading, arrangement.fixed_above)]
         self.footer_lines = [(self._heading(line), "calm") for line in arrangement.fixed_below]
         fixed_lines = len(self.header_lines) + len(self.footer_lines)
         room = self.size.height - fixed_lines - max(1, self.line_count)

@@ -253,8 +253,8 @@ class _RowDrawer:
                 culprit = self._grid.episodes.culprit_name(episode, tasks)
                 yield _victim_and_taker(victim, culprit, room)
                 continue
-            busy_names = [name for name, share in zip(names, util[i], strict=False)
-                          if name and (idle or not share < MAX_IDLE_UTIL)]  # fmt: skip
+            min_share, shares = 0.0 if idle else MAX_IDLE_UTIL, zip(names, util[i], strict=False)
+            busy_names = [name for name, share in shares if name and not share < min_share]
             yield [(_joined_names(tuple(busy_names), room), "dim" if idle else "text")]
 
 

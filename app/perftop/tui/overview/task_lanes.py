@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from math import isnan, nan
+from math import nan
 
 import numpy as np
 
@@ -26,16 +26,12 @@ from perftop.draw.strips import cut_runs, merge_runs, safe_cells, width
 from perftop.model.tasks import TaskColumns
 from perftop.session.history import MAX_TASKS_AGE_NS
 from perftop.session.session import Session
-from perftop.tui.overview.chart_cells import draw_charts
+from perftop.tui.overview.chart_cells import SUMS_WIDTH, Lines, draw_charts
 from perftop.tui.overview.chart_numbers import QUEUE_LETTER, ChartUnit
 from perftop.tui.shared.row_numbers import Grouping
 from perftop.tui.shared.tables import cut_name, group_name
 from perftop.tui.shared.time_axis import Axis
 
-SUMS_WIDTH = 37
-"""Width of the list of CPU seconds by task, right of a chart, in cells."""
-MIN_WIDTH_FOR_SUMS = 140
-"""Minimum width, in cells, of a screen that shows CPU seconds by task."""
 MIN_SUM_S = 0.05
 _NAME_WIDTH, _BAR_WIDTH = 13, 12
 _OTHERS_INDEX, _UNSEEN_INDEX = NAMED_TASKS, NAMED_TASKS + 1
@@ -50,16 +46,16 @@ class LaneTask:
     """PID of the task; None for several tasks, and for unknown tasks."""
     colour_index: int
     run_s: float
-    wait_s: float
-    longest_wait_s: float
-    """Lower bound of the longest wait of the task for a CPU, in s: its largest mean in a record."""
-    switches_per_s: float
-    """Context switches per second of the selected span, NaN where unknown."""
     run_shares: Floats
     """Share of the time for which the task ran."""
     wait_shares: Floats
     """Share of the time for which the task waited for a CPU."""
-    last_ns: int
+    wait_s: float = nan
+    longest_wait_s: float = nan
+    """Lower bound of the longest wait of the task for a CPU, in s: its largest mean in a record."""
+    switches_per_s: float = nan
+    """Context switches per second of the selected span."""
+    last_ns: int = 0
     """Monotonic time in ns of the last record in which the task ran."""
 
 
@@ -175,9 +171,7 @@ class TaskLanes:
     def _name(self, pid: int, comm: str) -> str:
         return group_name(self._session, pid, comm, self._grouping)
 
-    def lane_lines(
-        self, rows: int, glyphs: Glyphs, cuts: Iterable[int] = ()
-    ) -> list[list[list[Run]]]:
+    def lane_lines(self, rows: int, glyphs: Glyphs, cuts: Iterable[int] = ()) -> list[Lines]:
         """Returns the lanes of all units, each in `rows` lines. The lowest line contains the names
         of tasks that fill enough cells; a name does not extend over one of the cells `cuts`."""
         with_names = self._name_line if glyphs == "colour" else self._letter_line
@@ -188,15 +182,15 @@ class TaskLanes:
             lines[-1] = [run for chars, key in parts for run in with_names(chars, key)]
         return lanes
 
-    def queue_lines(self, rows: int, glyphs: Glyphs) -> list[list[list[Run]]]:
+    def queue_lines(self, rows: int, glyphs: Glyphs) -> list[Lines]:
         """Returns the number of waiting tasks of each unit as `rows` lines, one for each task."""
         waiting = self._waiting_counts[:, self._record_of_column]
         if not waiting.any():
             return [[[(" " * len(waiting.T), "queue")]] * rows] * len(waiting)
         chars = theme.LEVELS if glyphs == "colour" else " " * 4 + QUEUE_LETTER * 5
         lines, size = charts.level_lines(np.rint(8 * waiting.ravel()), rows, chars), len(waiting.T)
-        return [[[(line[begin : begin + size], "queue")] for line in lines]
-                for begin in range(0, waiting.size, size)]  # fmt: skip
+        starts = range(0, waiting.size, size)
+        return [[[(line[x : x + size], "queue")] for line in lines] for x in starts]
 
     def _name_line(self, chars: str, key: str) -> list[Run]:
         """Returns a run of a lane with the name of the task where it first fits into full cells."""
@@ -224,8 +218,8 @@ class TaskLanes:
         three, of SUMS_WIDTH cells. Together with the idle time, they add up to the span."""
         seconds, idle_s = self._seconds[unit].tolist(), float(self._idle_s[unit])
         whole_s = sum(seconds) + idle_s
-        order = sorted((i for i in range(NAMED_TASKS) if seconds[i] >= MIN_SUM_S),
-                       key=lambda i: -seconds[i])  # fmt: skip
+        order = [i for i in range(NAMED_TASKS) if seconds[i] >= MIN_SUM_S]
+        order.sort(key=lambda i: -seconds[i])
         other_indexes = [i for i in (_OTHERS_INDEX, _UNSEEN_INDEX) if seconds[i] >= MIN_SUM_S]
         if len(order) + len(other_indexes) >= rows and order:
             other_indexes = [_OTHERS_INDEX, *other_indexes[other_indexes[:1] == [_OTHERS_INDEX] :]]
@@ -236,13 +230,11 @@ class TaskLanes:
         lines: list[list[Run]] = []
         for i in kinds:
             bar = theme.LEVELS[8] * round(_BAR_WIDTH * seconds[i] / max(whole_s, 1e-9))
-            char = task_char(i, glyphs)
-            name = fit(cut_name(names[i], _NAME_WIDTH), _NAME_WIDTH)
-            lines.append([
-                char, (f" {name}", "text" if i < NAMED_TASKS else "dim"),
-                (f"{seconds[i]:>6.1f}", "bright" if i == kinds[0] else "text"), (" s  ", "dim"),
-                (bar, char[1] if i != _UNSEEN_INDEX else "rule"),
-            ])  # fmt: skip
+            char, name = task_char(i, glyphs), fit(cut_name(names[i], _NAME_WIDTH), _NAME_WIDTH)
+            name_run = f" {name}", "text" if i < NAMED_TASKS else "dim"
+            number = f"{seconds[i]:>6.1f}", "bright" if i == kinds[0] else "text"
+            bar_style = char[1] if i != _UNSEEN_INDEX else "rule"
+            lines.append([char, name_run, number, (" s  ", "dim"), (bar, bar_style)])
         idle = f"{'idle':<{_NAME_WIDTH}}{idle_s:>6.1f}"
         lines.append([(theme.NEITHER, "faint"), (f" {idle} s", "dim")])
         lines += [[]] * (rows - len(lines))
@@ -271,16 +263,15 @@ class TaskLanes:
         elapsed_s = np.diff(self._times_ns, prepend=self._times_ns[:1])[self._record_of_task] / 1e9
         # A task waits at most once before each time that it runs.
         waits_s = (tasks.waits * elapsed_s / (tasks.switches * elapsed_s + 1)).tolist()
-        for comm, pid, unit, record, share, wait, switches, wait_s in zip(
-            tasks.names, tasks.pids, units, records, tasks.shares, tasks.waits, tasks.switches,
-            waits_s, strict=True,
-        ):  # fmt: skip
-            key = comm, pid
-            by_task[key][:, unit, record] += share, wait, switches
+        keys, rates = [*zip(tasks.names, tasks.pids, strict=True)], (tasks.shares, tasks.waits)
+        rows = zip(keys, units, records, waits_s, *rates, tasks.switches, strict=True)
+        for key, unit, record, wait_s, *numbers in rows:
+            by_task[key][:, unit, record] += numbers
             longest_s[key] = float(np.fmax(longest_s.get(key, nan), wait_s))
             last_ns[key] = times_ns[record]
         parts = {name: part for part, name in enumerate(self._names) if name}
         column_s, all_times = self._column_s / self._cpu_counts, list[LaneTask]()
+        span_s = float(column_s.sum(axis=1).max())  # some CPUs may be offline
         for key, values in by_task.items():
             ran, waited, switched = values[..., self._record_of_column]
             ran = ran * self._scale
@@ -288,16 +279,16 @@ class TaskLanes:
                 float(np.nansum(numbers * column_s)) for numbers in (ran, waited, switched)
             )
             if run_s > 0:
-                all_times.append(LaneTask(
-                    *key, parts.get(self._name(key[1], key[0]), _OTHERS_INDEX), run_s,
-                    nan if isnan(longest_s[key]) else wait_s, longest_s[key],
-                    nan if isnan(longest_s[key]) else switch_count / column_s[0].sum(),
-                    ran.sum(axis=0), waited.sum(axis=0), last_ns[key],
-                ))  # fmt: skip
+                colour_index = parts.get(self._name(key[1], key[0]), _OTHERS_INDEX)
+                shares, longest_wait_s = (ran.sum(axis=0), waited.sum(axis=0)), longest_s[key]
+                # Without a known wait, no record has the waits and the switches of the task.
+                has_waits = 1.0 if longest_wait_s >= 0 else nan
+                waits = has_waits * wait_s, longest_wait_s, has_waits * switch_count / span_s
+                times = LaneTask(*key, colour_index, run_s, *shares, *waits, last_ns[key])
+                all_times.append(times)
         all_times.sort(key=lambda times: -times.run_s)
         unseen = (self._shares[..., _UNSEEN_INDEX] * self._cpu_counts).sum(axis=0)
-        unseen_s = float(self._seconds[:, _UNSEEN_INDEX].sum())
-        all_times.append(LaneTask("not seen", None, _UNSEEN_INDEX, unseen_s, nan, nan, nan, unseen,
-                                   np.full(len(unseen), nan), 0))  # fmt: skip
+        unseen_s, unknown = float(self._seconds[:, _UNSEEN_INDEX].sum()), np.full(len(unseen), nan)
+        all_times.append(LaneTask("not seen", None, _UNSEEN_INDEX, unseen_s, unseen, unknown))
         self._task_times = all_times
         return all_times

@@ -216,8 +216,6 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
         self.side_width = 0
         self.side_lines: list[list[Run]] = []
         """Fixed lines of `side_width` cells to the right of all lines, from the top."""
-        self.glyphs: Glyphs
-        """The glyphs for charts on this terminal. Does not exist before lines are laid out."""
         self.cores: Cores
         self.session: Session
         self.interval: Interval
@@ -305,7 +303,7 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
         if self._layout_inputs is None or not self.size.width:
             return
         self.forget_strips()
-        self.glyphs = self.settings.glyphs = chart_glyphs(self.app)
+        self.settings.glyphs = chart_glyphs(self.app)
         self._is_laid_out = True
         self.make_layout()
         self.draw()

@@ -310,7 +310,8 @@ class Neighbours(PaneledView, CursorCanvas):
     def _ribbons(self, flows: list[Flow], room: int) -> list[list[Run]]:
         """Returns the lines of the ribbons and a blank line; [] if they do not fit."""
         rows = min(room, 2 * self.size.height // 5)
-        if self.glyphs != "colour" or self.width < MIN_WIDTH_FOR_RIBBONS or rows < MIN_RIBBON_ROWS:
+        is_wide, has_colours = self.width >= MIN_WIDTH_FOR_RIBBONS, self.settings.glyphs == "colour"
+        if not is_wide or not has_colours or rows < MIN_RIBBON_ROWS:
             rows = 0
         inputs = self._flows[0], self.width, rows
         if self._drawn_ribbons[0] != inputs:

@@ -25,12 +25,13 @@ from perftop.output.why_report import report
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
+from perftop.tui.overview.chart_cells import MIN_WIDTH, ChartLayout, chart_layout
 from perftop.tui.overview.chart_numbers import (
     chart_units,
     title_runs,
     unit_values,
 )
-from perftop.tui.overview.charts import MIN_WIDTH, ChartLayout, ChartPage, chart_layout
+from perftop.tui.overview.charts import ChartPage
 from perftop.tui.overview.columns import RowHistories
 from perftop.tui.overview.overview import Overview
 from perftop.tui.shared.cores import Cores
@@ -50,12 +51,10 @@ def session_after_samples(machine: Machine, samples: int = 40) -> tuple[Session,
 def charts(machine: Machine, width: int, height: int) -> ChartPage | None:
     session, interval = session_after_samples(machine)
     cores = Cores(session)
-    result = ChartPage(session, cores)
+    result = ChartPage(session, cores, ViewSettings(cpu=0, window_s=60.0))
     if not result.choose_layout(height, width):
         return None
-    order = [*range(len(cores.rows))]
-    settings = ViewSettings(cpu=0, window_s=60.0)
-    result.make_lines(interval, order, settings, "colour")
+    result.make_lines(interval, [*range(len(cores.rows))])
     return result
 
 
@@ -67,18 +66,16 @@ def test_a_refused_calibration_leaves_a_range_instead_of_a_blank() -> None:
     session, interval = session_after_samples(machine)
     calibration = session.calibrations["one_thread"]
     calibration._is_settled = False
-    cores = Cores(session)
-    result = ChartPage(session, cores)
+    result = ChartPage(session, Cores(session), ViewSettings(cpu=0, window_s=60.0))
     assert result.choose_layout(41, 160)
-    settings = ViewSettings(cpu=0, window_s=60.0)
-    result.make_lines(interval, [0, 1], settings, "colour")
+    result.make_lines(interval, [0, 1])
     calibration._sums[-1], calibration.chosen = 1e9, None
     assert calibration.state == "refused"
     session_of(session, [machine.frame(seq) for seq in range(40, 100)])
     calibration._is_settled = False
     interval = session.take_interval()
     assert interval.split.method[0] == "bounds"
-    result.make_lines(interval, [0, 1], settings, "colour")
+    result.make_lines(interval, [0, 1])
     keys = {key for line in result.lines for text, key in line if text.strip()}
     assert "unknown" in keys
 
@@ -163,12 +160,9 @@ def test_the_area_of_gaps_equals_the_lost_seconds() -> None:
     session = Session(hello, History(hello))
     session.track_losses()
     session_of(session, messages_)
-    cores = Cores(session)
-    result = ChartPage(session, cores)
+    result = ChartPage(session, Cores(session), ViewSettings(cpu=0, window_s=30.0))
     assert result.choose_layout(60, 200)
-    result.make_lines(
-        session.take_interval(), range(4), ViewSettings(cpu=0, window_s=30.0), "colour"
-    )
+    result.make_lines(session.take_interval(), range(4))
     cell_s = result.axis.bin_ns / 1e9
     lost_s, columns_with_gaps, layout = 0.0, 0, result.layout
     assert layout is not None
@@ -201,15 +195,15 @@ def test_the_seconds_lost_by_cause_are_those_of_the_selected_range() -> None:
     hello, messages_ = simulated("turbo-drop,cpus=8", 300)
     session = Session(hello, History(hello))
     session_of(session, messages_)
-    cores, settings = Cores(session), ViewSettings(cpu=0, window_s=30.0)
-    result, interval = ChartPage(session, cores), session.take_interval()
+    settings, interval = ViewSettings(cpu=0, window_s=30.0), session.take_interval()
+    result = ChartPage(session, Cores(session), settings)
     assert result.choose_layout(60, 200)
     ended_ns = session.now_ns - 30 * 10**9
     drops = (e for e in session.episodes(0, session.now_ns) if e.kind == "turbo-drop")
     first_s = min((e.start_ns - ended_ns) / 1e9 for e in drops)
     for end_s, is_lost in ((first_s - 0.5, False), (first_s + 4.5, True)):
         settings.range_ns = ended_ns, ended_ns + round(end_s * 1e9)
-        result.make_lines(interval, range(4), settings, "colour")
+        result.make_lines(interval, range(4))
         seconds = [unit.lost_s[GAP_CAUSES.index("power")] for unit in result._unit_charts]
         assert all((lost_s > 0.3) == is_lost for lost_s in seconds)
         assert any(f"lost in {end_s:.0f} s" in strips.text(line) for line in result.lines)
@@ -218,9 +212,9 @@ def test_the_seconds_lost_by_cause_are_those_of_the_selected_range() -> None:
 def test_a_clock_before_the_session_is_blank_and_that_of_an_idle_core_is_not() -> None:
     machine = Machine(cores=2, threads=1, loads={0: CpuLoad(1.0), 1: CpuLoad(0.0)})
     session, interval = session_after_samples(machine, 100)
-    result = ChartPage(session, Cores(session))
+    result = ChartPage(session, Cores(session), ViewSettings(window_s=30.0))
     assert result.choose_layout(41, 160)
-    result.make_lines(interval, range(2), ViewSettings(window_s=30.0), "colour")
+    result.make_lines(interval, range(2))
     layout = result.layout
     assert layout is not None
     for unit, sign in zip(result._unit_charts, "█·", strict=True):
@@ -241,14 +235,13 @@ def test_brackets_of_both_ranges_are_whole_and_the_time_is_beside_them(
     span_ns = round(seconds * 1e9)
     held = session.interval_at(a_ns, span_ns)
     assert held is not None
-    result = ChartPage(session, Cores(session))
+    settings = ViewSettings(cpu=0, window_s=30.0, range_ns=(b_ns - span_ns, b_ns))
+    settings.held_range = held, None
+    result = ChartPage(session, Cores(session), settings)
     assert result.choose_layout(41, 160)
     for end_ns in (a_ns, b_ns):
-        settings = ViewSettings(
-            cpu=0, window_s=30.0, range_ns=(b_ns - span_ns, b_ns), cursor_ns=end_ns
-        )
-        settings.held_range = held, None
-        result.make_lines(interval, range(2), settings, "colour")
+        settings.cursor_ns = end_ns
+        result.make_lines(interval, range(2))
         times = strips.text(result.lines[-1])
         brackets = re.findall("├[^├┤]*┤", times)
         assert [bracket.strip("├┤─ ")[:1] for bracket in brackets] == ["A", "B"]
@@ -285,9 +278,9 @@ def test_sums_are_of_the_same_seconds_at_every_width(seconds: int) -> None:
     session, interval = session_after_samples(guest(), 10 * seconds)
     sums_s = set()
     for width in (80, 120, 157, 160, 240):
-        result = ChartPage(session, Cores(session))
+        result = ChartPage(session, Cores(session), ViewSettings(cpu=0, window_s=30.0))
         assert result.choose_layout(41, width)
-        result.make_lines(interval, range(2), ViewSettings(cpu=0, window_s=30.0), "colour")
+        result.make_lines(interval, range(2))
         sums_s.add(round(result.lanes.window_s(0), 6))
     assert len(sums_s) == 1
     assert abs(sums_s.pop() - min(seconds, 30)) <= 0.5
@@ -326,10 +319,9 @@ def test_the_loss_of_a_ramp_is_listed_as_one(seconds: float) -> None:
     hello, stream = messages_lasting("sim:demo,cpus=8", seconds)
     session = Session(hello, History(hello))
     session_of(session, stream)
-    result = ChartPage(session, Cores(session))
+    result = ChartPage(session, Cores(session), ViewSettings(cpu=0, window_s=30.0))
     assert result.choose_layout(60, 200)
-    settings = ViewSettings(cpu=0, window_s=30.0)
-    result.make_lines(session.take_interval(), range(4), settings, "colour")
+    result.make_lines(session.take_interval(), range(4))
     ramp_s = [unit.lost_s[GAP_CAUSES.index("ramp")] for unit in result._unit_charts]
     lost_s = [sum(unit.lost_s) for unit in result._unit_charts]
     assert ramp_s == pytest.approx(lost_s, abs=0.01)
