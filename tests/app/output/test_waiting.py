@@ -22,6 +22,7 @@ from why_reports import (
     waits_of,
 )
 
+from perftop.model.confidence import TaskOnCpu
 from perftop.model.kinds import cause_of
 from perftop.output.report import Finding
 from perftop.output.waiting import (
@@ -36,6 +37,7 @@ from perftop.session.losses import (
     QUOTA_CAUSE,
     STOPPED_CAUSE,
     WAIT_CAUSE,
+    LossSums,
 )
 from perftop.session.session import Session
 from perftop.session.task_times import UNKNOWN_CPU, TaskTimes
@@ -104,6 +106,11 @@ def test_a_wait_names_the_tasks_that_caused_it(
     assert result.text == sentence
     assert (result.confidence != "unknown") == (blamed_task is not None)
     assert (UNKNOWN_NEIGHBOUR in result.evidence) == (blamed_task is None)
+    own = [TaskOnCpu(1, "job", 0)] * ("each other" in sentence)
+    others = [TaskOnCpu(pid, comm, 0) for pid, comm, _ in tasks if blamed_task is not None]
+    assert [*result.takers] == own + others
+    several = [text for text in result.evidence if text.startswith("one of them")]
+    assert bool(several) == (len(threads) > 1)
     assert result.culprit == blamed_task or (
         blamed_task is None and not {"own", "hog"} & {*result.culprit.split()}
     )
@@ -149,7 +156,9 @@ def test_two_tasks_that_wait_about_equally_share_a_cpu(
     percent = f"{100 * a_wait_s:.0f} % of its time"
     alone = f"a waits {percent} behind b[2] on CPU 0"
     together = f"a[1] and b[2] share CPU 0: each waits {percent}"
-    assert waits(tasks=tasks, job=None).headline == (together if is_equal else alone)
+    result = waits(tasks=tasks, job=None)
+    assert result.headline == (together if is_equal else alone)
+    assert result.evidence[0] == f"it waited {a_wait_s:.2f} of 1.0 s"
     threads = {(1, 1): tasks[1, "a", 0]}
     assert waits(threads, tasks, job="a").headline == alone, "a job has a sentence of its own"
 
@@ -184,6 +193,56 @@ def test_tasks_that_want_little_cpu_time_have_no_lost_share(
     wanted_s: float, span_s: float, share: float
 ) -> None:
     assert victim_share(wanted_s / 2, wanted_s, span_s) == share
+
+
+@pytest.mark.parametrize(("tasks", "busy", "hint"), [
+    (hog(0.3), 0.33, "taskset -acp 0-3 1"), ({}, 0.8, "taskset -acp 0-3 1"),
+    (hog(0.3), 0.8, "chrt --idle --all-tasks --pid 0 7"), ({}, 0.95, ""),
+])  # fmt: skip
+def test_a_wider_mask_helps_if_another_cpu_has_room(
+    tasks: dict[tuple[int, str, int], TaskTimes], busy: float, hint: str
+) -> None:
+    """CPU 0, to which the mask limits the job, is idle now."""
+    machine = Machine(cores=2)
+    machine.loads = dict.fromkeys((1, 2, 3), CpuLoad(util=busy)) | {0: CpuLoad(util=0.05)}
+    result = waits(BLOCKED, tasks, details={"1": {"affinity": "0"}}, machine=machine)
+    assert result.hint == hint
+    idle = [text for text in result.evidence if text.endswith("idle")]
+    assert idle == ([] if busy > 0.9 else [f"CPU 1 is {100 * (1 - busy):.0f} % idle"])
+
+
+def test_the_owner_of_the_main_competitor_is_evidence() -> None:
+    tasks = hog(0.5) | {(8, "cc", 0): task_times("cc", 0.3)}
+    group = "/system.slice/{}.service"
+    details: dict[str, dict[str, object]] = {
+        "7": {"group": group.format("batch")}, "8": {"group": group.format("web")},
+    }  # fmt: skip
+    result = waits(BLOCKED, tasks, details=details)
+    assert result.evidence[1:] == ["hog is of batch.service"]
+
+
+def test_a_task_waited_on_the_cpu_that_it_used_most() -> None:
+    moved = TaskTimes("job", 0.2, 0.3, {0: 0.1, 1: 0.4})
+    assert waits({(1, 1): moved}).text == "job waits for CPU 1"
+
+
+@pytest.mark.parametrize(("kind", "waited_s", "lost_s", "evidence"), [
+    ("interrupt", 0.3, 0.15, "it waited 0.15 of 0.35 s"),
+    ("interrupt", 0.3, 0.6, "it waited 0.30 of 0.50 s"),
+    ("interrupt", 0.3, 0.0, None), ("interrupt", 0.0, 0.0, None),
+    ("stopped", 0.3, 0.15, "it waited 0.30 of 0.50 s"),
+])  # fmt: skip
+def test_the_time_of_interrupts_is_not_part_of_a_wait(
+    kind: str, waited_s: float, lost_s: float, evidence: str | None
+) -> None:
+    """`lost_s`: what remains of the wait without the interrupts on its CPU."""
+    session = session_of_job(task_times("job", 0.2, waited_s))
+    result, nothing = empty_report(session, "job"), np.zeros(4)
+    by_cause = {(kind, "irq"): nothing, WAIT_CAUSE: np.array([lost_s, 0, 0, 0])}
+    losses = LossSums(nothing, nothing, by_cause)
+    result = replace(result, totals=replace(result.totals, losses=losses))
+    finding = waiting_finding(result, NO_FINDING)
+    assert (None if finding is None else finding.evidence[0]) == evidence
 
 
 def test_long_names_are_cut() -> None:
@@ -226,6 +285,10 @@ CHILDREN_HINT = "chrt --idle --pid 0 8, whose later children inherit it"
      "short-lived children", CHILDREN_HINT),
     (children(0.15), "job waits behind short-lived true of sh[8] on CPU 0", "short-lived true",
      CHILDREN_HINT),
+    (children(0.3) | {(9, "cc", UNKNOWN_CPU): task_times("bash", 0.2, cpu=UNKNOWN_CPU)},
+     "job waits behind short-lived true of sh[8] on CPU 0", "short-lived true", CHILDREN_HINT),
+    (children(0.3) | {(8, "cc", UNKNOWN_CPU): task_times("sh", 0.2, cpu=UNKNOWN_CPU)},
+     "job waits behind short-lived true of sh[8] on CPU 0", "short-lived true", CHILDREN_HINT),
     (children(0.1), "job waits for CPU 0", "other tasks", ""),
     (hog(0.3) | children(0.3), "job waits behind hog[7] on CPU 0", "hog",
      "chrt --idle --all-tasks --pid 0 7"),
@@ -284,7 +347,7 @@ def test_wake_up_waits_on_idle_cpus_are_exits_of_idle_states(
     util: float, switches: int, sentence: str, confidence: str
 ) -> None:
     machine = Machine(cores=2)
-    machine.loads = dict.fromkeys(range(4), CpuLoad(util=util))
+    machine.loads = dict.fromkeys((1, 2, 3), CpuLoad(util=0.95)) | {0: CpuLoad(util=util)}
     machine.hello.settings["deepest_idle_state"] = f"C6{'.' * 50}"
     result = waits({(1, 1): replace(BLOCKED[1, 1], switches=switches)}, machine=machine)
     assert (result.text, result.confidence) == (sentence, confidence)

@@ -22,6 +22,7 @@ from sim_streams import SAMPLE_NS
 
 from perfprobe import wire
 from perftop import cli
+from perftop.base.errors import Failed
 from perftop.output.export import fields, openmetrics
 from perftop.output.export.json_lines import RecordedCommand
 from perftop.session.session import Session
@@ -169,6 +170,51 @@ def test_no_format_contains_control_characters(tmp_path: Path, form: str) -> Non
     assert all(line.isprintable() for line in text.split("\n"))
     assert "\\u001b" in text
     assert "\\u202e" in text
+
+
+def messages_with_event(name: str) -> list[wire.Message]:
+    """The messages of 1.2 s of a CPU that also counts an event, in half of the time."""
+    greeting = synth.hello([synth.REF, synth.CYCLES, synth.INSTRUCTIONS], threads=1)
+    times = [wire.Counter(f"perf_{key}_s", key, "s", "perf", scale=1e-9)
+             for key in ("enabled", "running")]  # fmt: skip
+    block = wire.Block("events.1", "cpu", [*times, wire.Counter(name, name, "events", "perf cpu")])
+    result: list[wire.Message] = [
+        replace(greeting, blocks=[*greeting.blocks, block], interval_ns=600_000_000)
+    ]
+    for seq in range(13):
+        counts = {key: [seq * 10**7] for key in ("ref", "cycles", "instructions")}
+        frame = synth.frame(greeting, seq, counts)
+        turns = {
+            "perf_enabled_s": [seq * SAMPLE_NS], "perf_running_s": [seq * SAMPLE_NS // 2],
+            name: [seq * 1000],
+        }  # fmt: skip
+        rows = synth.rows(block, 1, turns, [int(seq * synth.TSC_HZ / 10)])
+        result.append(replace(frame, blocks=frame.blocks | {"events.1": rows}))
+    return result
+
+
+def test_a_chosen_event_has_columns_and_families_in_all_formats(tmp_path: Path) -> None:
+    path = record(tmp_path / "recording", messages_with_event("e.branches"))
+    values = {"hz": 20000.0, "per_ki": 0.2, "count": 12000.0, "counted_ratio": 0.5}
+    row = rows(export(path))[0]
+    assert {end: float(row[f"e.branches_{end}"]) for end in values} == pytest.approx(values)
+    chosen = rows(export(path, metrics=["e.branches", "util"]))[0]
+    columns = {key for key in chosen if key.startswith("e.")}
+    assert columns == {"e.branches_hz", "e.branches_counted_ratio"}
+    series = samples_by_name(export(path, "openmetrics"))
+    ends = {
+        "hz": "_hertz", "per_ki": "_per_thousand_instructions", "count": "_total",
+        "counted_ratio": "_counted_ratio",
+    }  # fmt: skip
+    for end, suffix in ends.items():
+        ((labels, samples),) = series[f"perftop_event{suffix}"].items()
+        assert ("event", "branches") in labels
+        assert samples[0].value == pytest.approx(values[end])
+    cpu = json.loads(export(path, "jsonl").splitlines()[1])["cpus"][0]
+    assert cpu["e.branches"] == pytest.approx(20000.0)
+    assert cpu["counted_events"] == {"e.branches": pytest.approx(0.5)}
+    with pytest.raises(Failed, match=r"no event 'e\.x' here; counted: e\.branches"):
+        export(path, metrics=["e.x"])
 
 
 # --- doubtful samples in all formats
