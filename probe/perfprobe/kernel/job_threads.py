@@ -311,6 +311,8 @@ class _Thread:
         """Time in ns for which the thread had waited for a disk at the last read."""
         self.state = ""
         """The thread's state at the last read, as proc(5) names it; "F": its group is frozen."""
+        self._waits_for_vfork = False
+        """Whether the thread's last wait in D whose place is known was for the child of a vfork."""
         self._cgroup, self._wchan = f"{path}/cgroup", f"{path}/wchan"
         self._last_switches: tuple[int | None, int | None] | None = None
         """The thread's context switches at the last read."""
@@ -344,16 +346,18 @@ class _Thread:
 
     def _state_without_vfork(self, state: str) -> str:
         """Returns the state of the thread, which was just read. A wait for a child is a sleep,
-        although after vfork the kernel shows it as D."""
+        although after vfork the kernel shows it as D. The place of the wait is "0" if reading it is
+        not permitted, and while the thread is still in the run queue; then the thread is taken to
+        wait where it was last seen to wait in D."""
         for _ in range(MAX_STATE_READS):
-            place = files.read_text(self._wchan) if state == "D" else ""
-            if place in VFORK_FUNCTIONS:
-                return "S"
-            if place != "0":
+            if state != "D":
                 return state
-            # It has just woken up, or reading its place is not permitted.
+            place = files.read_text(self._wchan)
+            if place != "0":
+                self._waits_for_vfork = place in VFORK_FUNCTIONS
+                break
             state = parse_state(self._read_file("stat", MAX_STAT_BYTES)) or state
-        return state
+        return "S" if state == "D" and self._waits_for_vfork else state
 
     def close(self) -> None:
         while self._files:

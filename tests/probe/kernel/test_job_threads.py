@@ -137,6 +137,20 @@ def test_a_wait_for_the_child_of_a_vfork_is_a_sleep(tmp_path: Path) -> None:
     assert record["states"] == {str(spawner.pid): "S"}
 
 
+def test_a_wait_in_an_unknown_place_is_like_the_wait_before_it(tmp_path: Path) -> None:
+    """A thread that begins to wait is in D, but still in the run queue: it has no place yet."""
+    write_process(tmp_path, 7)
+    write_thread(tmp_path, 7, 7)
+    stat, place = (tmp_path / f"proc/7/task/7/{name}" for name in ("stat", "wchan"))
+    stat.write_text(stat.read_text().replace(") R", ") D"))
+    states = []
+    with closing(scan(WatchedJob(tmp_path, "7"), tmp_path)) as watched:
+        for at_s, text in enumerate(["0", "kernel_clone", "0", "folio_wait_bit", "0"], 1):
+            place.write_text(text)
+            states.append(watched.read_due_threads(at_s * S)["watched"]["states"]["7"])
+    assert states == ["D", "S", "S", "D", "D"]
+
+
 def test_an_unknown_job_name_suggests_a_similar_one(tmp_path: Path) -> None:
     write_process(tmp_path, 7, "postgres")
     trees.put(tmp_path, "proc/7/comm", "postgres\n")
