@@ -277,16 +277,19 @@ def _unexpected_text(verb: str, arguments: list[str]) -> str:
             name: [option for action in parser._actions for option in action.option_strings]  # noqa: SLF001
             for name, parser in verbs.items()
         }
-        verbs_with_command = [
+        long_options = by_verb.get(verb, []) if first.startswith("--") else []
+        if suggestion := did_you_mean(first, long_options):
+            return text + suggestion
+        verbs_with_option = [
             name for name in dict.fromkeys((*COMMAND_VERBS, *verbs)) if first in by_verb[name]
         ]
-        if verbs_with_command:
-            return f"{text}; {first} is for {', '.join(verbs_with_command[:3])}"
+        if verbs_with_option:
+            return f"{text}; {first} is for {', '.join(verbs_with_option[:3])}"
         help_text = f"see perftop {verb} --help"
         if first in GENERAL_OPTIONS:
             return f"{text} with a verb; perftop {first}"
-        long_options = [*by_verb.get(verb, ()), *GENERAL_OPTIONS] if first.startswith("--") else ()
-        return text + did_you_mean(first, long_options, help_text)
+        general_options = GENERAL_OPTIONS if first.startswith("--") else ()
+        return text + did_you_mean(first, general_options, help_text)
     if verb == "record" and not arguments[1:]:
         return f"{text}; where to write: perftop record -o {shlex.quote(first)}"
     if verb in COMMAND_VERBS:

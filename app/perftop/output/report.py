@@ -47,6 +47,9 @@ MIN_VICTIM_SHARE = 0.05
 MIN_WANTED_S = 0.1
 """Minimum time in s that a job must have run or waited for a CPU for its losses to be given as
 shares. It is the time between two task records, which can miss short-lived tasks."""
+MIN_RECORDED_SHARE = 0.9
+"""Minimum share of the command's CPU time that task records must cover for its waits to be exact.
+Below it, they are lower bounds."""
 MAX_CAUSES = 4
 """Maximum number of causes that are named. Further ones are only counted."""
 
@@ -145,8 +148,8 @@ class Report:
     is_whole_run: bool
     findings: list[Finding] = field(default_factory=list)
     """All causes of losses, the costliest first."""
-    is_partly_seen: bool = False
-    """Whether the command ran longer than records of its threads show."""
+    seen_share: float = 1.0
+    """Share of the command's CPU time that records of its threads cover."""
 
     @property
     def span_ns(self) -> int:
@@ -155,6 +158,11 @@ class Report:
     @property
     def sums(self) -> LossSums:
         return self.totals.losses
+
+    @property
+    def is_partly_seen(self) -> bool:
+        """Whether shares are only of a part of the command: short-lived tasks were missed."""
+        return self.seen_share < MIN_RECORDED_SHARE
 
     @property
     def is_too_short(self) -> bool:

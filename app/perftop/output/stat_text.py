@@ -32,6 +32,7 @@ from perftop.model.kinds import KINDS, Episode, cause_of
 from perftop.model.numbers import Number
 from perftop.model.smt import STATES
 from perftop.model.tasks import JobFootprint, WatchedJob
+from perftop.output.report import MIN_RECORDED_SHARE
 from perftop.output.run_summary import run_line, state_means, summary_line, time_use_lines
 from perftop.output.sentences import command_name, cpus_text, sentence, text, victims
 from perftop.output.stat_lines import (
@@ -165,8 +166,8 @@ def _cause_lines(session: Session, argv: Sequence[str], line: Line) -> list[str]
     """Returns the causes that cost the command most, and a blank line; [] if none is named."""
     job, run = line["job"], line["run"]
     seen_s, used_s = 0.0 if job is None else job["seen_s"], run["user_s"] + run["sys_s"]
-    is_partly_seen = seen_s < MIN_RECORDED_SHARE * used_s
-    found = replace(report(session, argv, is_past=True), is_partly_seen=is_partly_seen)
+    seen_share = seen_s / used_s if used_s else 1.0
+    found = replace(report(session, argv, is_past=True), seen_share=seen_share)
     rows = [*cause_rows(found), []] if found.named_findings else []
     return texts(rows, colour=False, unicode=supports_unicode())
 
@@ -212,9 +213,6 @@ MIN_WAIT_SHARE = 0.01
 """Minimum waiting time that is reported, as a share of the elapsed time."""
 MIN_SINGLE_CPU_SHARE = 0.1
 """Minimum share of the elapsed time with a single busy CPU that is reported."""
-MIN_RECORDED_SHARE = 0.9
-"""Minimum share of the command's running time that task records must cover for its wait to be
-exact. Below it, the wait is a lower bound."""
 LABEL_CHARACTERS = 13
 """Width of the labels of the lines about a command."""
 

@@ -70,8 +70,6 @@ class _Answer:
         """The subject at the start of a sentence. The name of a program is not capitalised."""
         if self.name.startswith(("this ", "process ")):
             self.subject = self.name[0].upper() + self.name[1:]
-        self.bound = "at least" if report.is_partly_seen else "only"
-        """How the observed time relates to the time for which the job wanted a CPU."""
         has_clock = bool(session.evaluator.variants["busy_hz"])
         self.no_clock = "" if has_clock else " Clocks cannot be read here."
 
@@ -88,15 +86,17 @@ class _Answer:
             return self.no_work_answer()
         if report.is_too_short:
             length = short_duration(report.sums.whole_s)
-            reason = "too short a time to give shares of it"
+            bound, reason = "only", "too short a time to give shares of it"
             if report.is_partly_seen:
-                reason = "too little of which was seen to give shares of it"
-            return [f"{self.subject} wanted a CPU for {self.bound} {length}, {reason}."]
+                bound, reason = "at least", "too little of which was seen to give shares of it"
+            return [f"{self.subject} wanted a CPU for {bound} {length}, {reason}."]
         if not report.named_findings:
             return self.no_cause_answer()
         first = report.named_findings[0]
         if report.job is None and (first.cause == STEAL_CAUSE or first.headline):
             return self.loss_of_victims()
+        if report.is_partly_seen:
+            return self.seen_loss()
         if report.job and report.sums.whole_s < MIN_WANTED_SHARE * report.totals.elapsed_s:
             return self.loss_of_sleeper()
         return self.loss()
@@ -136,6 +136,8 @@ class _Answer:
         text = f"Nothing {slowing_text} {self.name} down ({lost_percent} % lost in total)."
         if not report.totals.times.has_waits:
             text = f"No slowdown of {self.name} was found; how long tasks waited is not known."
+        elif report.is_partly_seen:
+            text = f"Nothing was seen to slow {self.name} down, but {self.seen_part()}."
         bounds = [clue.highest_share for clue in report.clues if isfinite(clue.highest_share)]
         sampled = [clue for clue in report.clues if isfinite(clue.lost_share)]
         if sampled:
@@ -161,6 +163,17 @@ class _Answer:
             rest_text = f"; other causes {self.verb('take', 'took')} {_share_text(rest_share)}"
         return [f"{text}{rest_text}.{self.no_clock}", f"{text}{rest_text}.", f"{text}."]
 
+    def seen_part(self) -> str:
+        return f"only {whole_percent(self.report.seen_share)} of its CPU time was seen"
+
+    def seen_loss(self) -> list[str]:
+        """Returns the answer if most tasks were missed: the lost time is a lower bound, and its
+        share of the wanted time is unknown."""
+        culprit, ratio = self.report.named_findings[0].culprit, self.share_of_culprit()
+        lost_text = short_duration(ratio * self.report.sums.whole_s)
+        text = f"{self.subject} lost at least {lost_text} to {culprit}"
+        return [f"{text}; {self.seen_part()}.", f"{text}."]
+
     def loss_of_sleeper(self) -> list[str]:
         """Returns the answer if the job slept most of the time."""
         report, culprit = self.report, self.report.named_findings[0].culprit
@@ -175,12 +188,11 @@ class _Answer:
             return [f"{self.disk_wait()}; it {start} of {wanted_text} to {culprit}.",
                     f"{self.disk_wait()}."]  # fmt: skip
         wants = f"{self.subject} {self.verb('wants', 'wanted')}"
-        text = f"{wants} a CPU for {self.bound} {wanted_text} of {elapsed}"
+        text = f"{wants} a CPU for only {wanted_text} of {elapsed}"
         start = f"and {start} of that"
-        bound_text = "at least " if report.is_partly_seen else ""
         return [
             f"{text} {start} to {culprit}.{self.no_clock}", f"{text} {start} to {culprit}.",
-            f"{wants} {bound_text}{wanted_text} {start} to {culprit}.", f"{text}.",
+            f"{wants} {wanted_text} {start} to {culprit}.", f"{text}.",
         ]  # fmt: skip
 
     def loss(self) -> list[str]:
@@ -299,6 +311,9 @@ def cause_rows(report: Report, notes: Mapping[Cause, str] | None = None) -> list
         least_s = min(elapsed_s, max(elapsed_s - lost_s, least_s))
         text = f"without the first cause, the same work takes at least {least_s:.1f} s"
         rows += _labelled_lines("then", f"{text} of {elapsed_s:.1f} s (inferred)")
+    if report.is_partly_seen:
+        text = f"{whole_percent(report.seen_share)} of its CPU time; the shares are of this part"
+        rows += _labelled_lines("seen only", text)
     ruled_out = ", ".join(report.ruled_out_losses) or "nothing"
     return rows + _labelled_lines("ruled out", ruled_out, "dim")
 
@@ -425,6 +440,7 @@ def why_json(report: Report, run: Line | None) -> Line:
         "start": end - totals.elapsed_s, "end": end, "elapsed_s": json_number(totals.elapsed_s),
         "samples": totals.sample_count, "suspect": totals.suspect_count,
         "lost": session.dropped_frames,
+        "run_ratio": None if run is None else json_number(report.seen_share),
     }  # fmt: skip
     return {
         "type": "why", "answer": answer(report), "job": report.job,

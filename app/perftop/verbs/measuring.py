@@ -25,7 +25,7 @@ from perftop.output.export.fields import chosen_fields, with_events
 from perftop.output.export.json_lines import only_measures
 from perftop.output.run_summary import run_line, time_use_lines
 from perftop.output.stat_lines import SCREEN_LINES, Line, StatTable
-from perftop.output.stat_text import MIN_RECORDED_SHARE, Measurement
+from perftop.output.stat_text import Measurement
 from perftop.process.command_window import CommandStart
 from perftop.process.signals import write_text
 from perftop.session.follow import READ_PAUSE_S
@@ -221,7 +221,7 @@ class Why(MeasuredConsumer):
         if self.command_window is not None and (run := self.command_window.run) is not None:
             seen_s = sum(times.run_s for times in findings.totals.times.threads.values())
             used_s = run.user_s + run.sys_s
-            findings = replace(findings, is_partly_seen=seen_s < MIN_RECORDED_SHARE * used_s)
+            findings = replace(findings, seen_share=seen_s / used_s if used_s else 1.0)
         if self._args.json:
             line = None if self.command_window is None else run_line(session, self.command_window)
             lines = [stat_lines.line_text(why_text.why_json(findings, line))]

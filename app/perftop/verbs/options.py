@@ -95,7 +95,7 @@ class Parser(argparse.ArgumentParser):
 
 def parse_duration_ns(text: str) -> int:
     """Parses a duration such as `100ms`, `1s` or `.5` (seconds). Returns ns."""
-    match = re.fullmatch(r"(?=\.?[0-9])([0-9]{0,9}\.?[0-9]{0,9}) ?([a-z]*)", text)
+    match = re.fullmatch(r"(?=\.?[0-9])([0-9]{0,9}(?:\.[0-9]{0,9})?) ?([a-z]*)", text)
     unit_ns = _UNITS_NS.get(match[2] or "s") if match else None
     length = round(float(match[1]) * unit_ns) if match and unit_ns else 0
     if length < MIN_DURATION_NS:
@@ -249,13 +249,16 @@ def interval_and_sample(
     args: argparse.Namespace, default_ns: int = STAT_INTERVAL_NS
 ) -> tuple[int, int]:
     """Returns the interval and the sample period in ns, as requested or by default. The interval is
-    a multiple of the period. Raises Failed."""
+    a multiple of the period, and the duration, if limited, has at least one. Raises Failed."""
+    duration_ns: int = getattr(args, "duration", None) or sys.maxsize
     requested_sample_ns = args.sample or 1
     interval: int = args.interval or -(-default_ns // requested_sample_ns) * requested_sample_ns
-    steps = -(-interval // MAX_DEFAULT_SAMPLE_NS)
+    steps = -(-interval // min(MAX_DEFAULT_SAMPLE_NS, duration_ns))
     sample: int = args.sample or interval // steps
     if sample > interval:
         raise Failed("--sample must not be longer than the interval (-i)", USAGE)
+    if sample > duration_ns:
+        raise Failed("--sample must not be longer than --duration: nothing would be sampled", USAGE)
     if abs(interval / sample - round(interval / sample)) > 1e-6:
         raise Failed("the interval (-i) must be a multiple of --sample", USAGE)
     return interval, sample

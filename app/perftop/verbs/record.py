@@ -16,8 +16,6 @@ BATCH_NS = 500_000_000
 """Time in ns between two writes of the probe, and so the most that is missing at the end of a
 recording if perftop or the probe is killed. Recording costs little except wake-ups: with 200 ms, it
 costs twice as much."""
-DEFAULT_MAX_BYTES = 1_000_000_000
-"""Default of --max-size: bytes of a ring and of all recordings kept from it."""
 MIN_TRIGGERED_RING_NS = 60_000_000_000
 """Minimum of --ring with --on: in a shorter ring, the 30 s before an episode, or its start, can be
 lost before the episode is detected."""
@@ -40,9 +38,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--on", metavar="KIND,KIND", help=text)
     text = "maximum size of the directory of --ring or --on (default: 1G)"
-    parser.add_argument(
-        "--max-size", type=size_bytes, default=DEFAULT_MAX_BYTES, metavar="SIZE", help=text
-    )
+    parser.add_argument("--max-size", type=size_bytes, metavar="SIZE", help=text)
     text = "print a systemd service that keeps record --ring running (a black box)"
     parser.add_argument("--print-unit", action="store_true", help=text)
     options.add_force_options(parser)
@@ -91,6 +87,8 @@ def run(args: argparse.Namespace) -> int:
             from perftop.verbs import headless, running
             from perftop.verbs.recorder import StreamRecorder, is_ring
         args.on = episode_kinds(args.on)
+        if args.max_size is not None and not is_ring(args):
+            raise Failed("--max-size is only for --ring or --on", USAGE)
         if args.on and args.ring is not None and args.ring < MIN_TRIGGERED_RING_NS:
             text = "--on saves 30 s before each episode, for which this --ring is too short"
             raise Failed(f"{text} (try --ring 1m)", USAGE)

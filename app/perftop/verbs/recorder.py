@@ -30,6 +30,8 @@ from perftop.session.session import MAX_BATCH, Session
 from perftop.verbs import options
 from perftop.verbs.headless import Consumer
 
+DEFAULT_MAX_BYTES = 1_000_000_000
+"""Default of --max-size: bytes of a ring and of all recordings kept from it."""
 DEFAULT_RING_NS = 600_000_000_000
 """Length of the ring in ns with --on but without --ring."""
 MAX_DELAY_NS = 2_000_000_000
@@ -95,7 +97,8 @@ class StreamRecorder(Consumer):
             self._trigger.process([labelled])
         if is_ring(args):
             length_ns = args.ring or DEFAULT_RING_NS
-            self._recording = Ring(self._path, labelled, length_ns, args.max_size)
+            max_bytes = args.max_size or DEFAULT_MAX_BYTES
+            self._recording = Ring(self._path, labelled, length_ns, max_bytes)
         else:
             self._recording = Writer(self._path, labelled, force=args.force)
 

@@ -268,7 +268,9 @@ def add_export(subparsers: Any) -> None:
     text = "a recording, or - for stdin"
     parser.add_argument("file", type=options.parse_recording, metavar="FILE", help=text)
     text = "write to OUT (default: -, which is stdout)"
-    parser.add_argument("-o", "--output", metavar="OUT", default="-", help=text)
+    parser.add_argument(
+        "-o", "--output", type=options.parse_file_path, metavar="OUT", default="-", help=text
+    )
     options.add_force_options(parser)
     text = "format of the output (default: by the extension of OUT, else csv)"
     parser.add_argument("--format", choices=FORMATS, help=text)
@@ -284,11 +286,11 @@ def run_export(args: argparse.Namespace) -> int:
         from perftop.base import files
         from perftop.output.export.fields import chosen_fields, with_events
         from perftop.recording.file import STDIN, UNCHECKED_NOTICE, open_source, report_damage
-        from perftop.verbs.headless import read_with_progress
+        from perftop.verbs.headless import STDOUT, read_with_progress
 
     path, name = args.file, "stdin" if args.file == STDIN else args.file
-    output = None if args.output == "-" else Path(args.output)
-    format_name = args.format or FORMATS_BY_SUFFIX.get(Path(args.output).suffix.lower(), "csv")
+    output: Path | None = None if args.output == STDOUT else args.output
+    format_name = args.format or FORMATS_BY_SUFFIX.get(args.output.suffix.lower(), "csv")
     fields = chosen_fields(args.metrics)
     create_format = _format_class(format_name)
     with open_source(path) as source:

@@ -239,6 +239,8 @@ def _fleet_source(args: argparse.Namespace) -> Source:
         from perftop.verbs import fleet_sources as sources
 
     hosts, file, remote = args.hosts, args.hosts_file, args.remote
+    if "" in hosts:
+        raise Failed("a name is empty (is a shell variable unset?)", USAGE)
     update_s = None if args.interval is None else args.interval / 1e9
     if args.prometheus is not None:
         if hosts or file is not None or remote is not None:

@@ -561,8 +561,14 @@ def test_then_bounds_what_the_first_remedy_can_gain(threads: int, least: float) 
     result = replace(empty, totals=totals, findings=[wait], past_tense=True)
     text = " ".join(" ".join(printed_report(result)).split())
     assert f"then without the first cause, the same work takes at least {least} s of 10.0 s" in text
+    assert "seen only" not in text
+    part = "seen only  80 % of its CPU time; the shares are of this part"
+    assert part in printed_report(replace(result, seen_share=0.8))
+    lost_nothing = replace(result, findings=[], seen_share=0.8)
+    known = "Nothing was seen to slow make down, but only 80 % of its CPU time was seen."
+    assert answer(lost_nothing).startswith(known)
     for other in (
-        replace(result, past_tense=False), replace(result, is_partly_seen=True),
+        replace(result, past_tense=False), replace(result, seen_share=0.8),
         replace(result, job=None),
     ):  # fmt: skip
         assert not any(line.startswith("then ") for line in printed_report(other))

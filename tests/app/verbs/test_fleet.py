@@ -59,6 +59,7 @@ def test_more_than_64_hosts_are_refused() -> None:
         ([], "no machine was named"),
         (["./none"], "no machine or directory ./none; "),
         (["./", "./"], "fleet reads only one directory"),
+        ([""], "a name is empty"),
     ],
 )
 def test_options_that_would_be_ignored_are_refused(
