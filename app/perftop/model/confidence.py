@@ -225,7 +225,7 @@ def evidence_pieces(cause: str, evidence: Mapping[str, Any]) -> list[str]:
 def evidence_piece(key: str, value: object) -> str:
     """Returns an item of the evidence as text. The unit of a number is the end of `key`."""
     if key == "changes with it":
-        return f"IPC changed at {value} starts and stops"
+        return f"IPC changed when it started or stopped ({value})"
     if key == "text":
         return str(value)
     name = _LABELS.get(key)

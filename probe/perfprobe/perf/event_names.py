@@ -111,8 +111,8 @@ def _parse_event(text: str, rings: str) -> EventRequest:
         name = word
     else:
         raise UsageError(
-            f"-e {text}: an event is a NAME, PMU/event=0xd1,umask=1,name=NAME/ or rUUEE, "
-            "with :u or :k after it"
+            f"-e {text or repr(text)}: an event is a NAME, PMU/event=0xd1,umask=1,name=NAME/ "
+            "or rUUEE, with :u or :k after it"
         )
     rings = own_rings or rings
     if not set(rings) <= _RINGS:

@@ -320,7 +320,7 @@ def _columns(
 
 def _find_event(request: EventRequest) -> SimEvent:
     if request.pmu or request.catalogue_name not in _BY_NAME:
-        similar = event_names.nearest_names(request.catalogue_name, _BY_NAME) or [*_BY_NAME]
+        similar = event_names.nearest_names(request.catalogue_name, _BY_NAME) or [*_BY_NAME][:3]
         raise UsageError(
             f"-e {request.name}: a simulated machine does not have it; try {', '.join(similar)}"
         )
