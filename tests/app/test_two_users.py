@@ -26,10 +26,9 @@ from roots import ROOT
 from perftop.base import files
 from perftop.base.errors import Failed
 from perftop.process import serving
-from perftop.recording import player
 from perftop.recording.ring import KEPT_DIRECTORY, Ring
 from perftop.recording.writer import Writer
-from perftop.tui import config
+from perftop.tui import config, recording_index
 from perftop.tui.app import PerfTopApp, ScreenSource
 from perftop.verbs import headless
 from perftop.verbs.exporter_server import FILE_PERIOD_S, Exporter
@@ -351,12 +350,12 @@ def test_the_cache_of_another_user_is_not_used(
     with as_nobody():
         os.makedirs("cache/perftop")
         os.symlink(home_directories, "cache/perftop/episodes")
-    player.write_cache_entry(recording, player.cache_name(recording), b"found")
-    assert player.cached_index(recording) is None
+    recording_index.write_cache_entry(recording, recording_index.cache_name(recording), b"found")
+    assert recording_index.cached_index(recording) is None
     os.unlink("cache/perftop/episodes")
     os.mkdir("cache/perftop/episodes", 0o700)
-    player.write_cache_entry(recording, player.cache_name(recording), b"found")
-    assert player.cached_index(recording) == b"found"
+    recording_index.write_cache_entry(recording, recording_index.cache_name(recording), b"found")
+    assert recording_index.cached_index(recording) == b"found"
 
 
 def keep_theme(_: Path) -> None:
@@ -375,7 +374,7 @@ def keep_findings(_: Path) -> None:
 
 
 def keep_index(recording: Path) -> None:
-    player.write_cache_entry(recording, player.cache_name(recording), b"found")
+    recording_index.write_cache_entry(recording, recording_index.cache_name(recording), b"found")
 
 
 @pytest.mark.parametrize("write", [keep_theme, keep_first_start, keep_findings, keep_index])
@@ -406,7 +405,7 @@ WRITERS = {
     "base/errors.py": "/dev/null; a report in a temporary file of a random name",
     "recording/writer.py": "relative to the descriptor of its directory",
     "recording/ring.py": "relative to descriptors of its directories",
-    "recording/player.py": "entries of the cache, in an OwnDirectory",
+    "tui/recording_index.py": "entries of the cache, in an OwnDirectory",
     "output/export/openmetrics.py": "a temporary file without a name",
     "process/serving.py": "the socket",
     "process/job.py": "an abstract socket, which has no file",

@@ -33,7 +33,6 @@ from calls import count_calls
 from perfprobe import wire
 from perftop import cli
 from perftop.model.kinds import Episode
-from perftop.recording import player
 from perftop.recording.file import Recording
 from perftop.recording.ring import KEPT_DIRECTORY, Ring
 from perftop.recording.writer import Writer
@@ -42,6 +41,7 @@ from perftop.session.episodes import RecordingEpisodes
 from perftop.session.history import History
 from perftop.session.packing import TimedMessage
 from perftop.session.session import Session
+from perftop.tui import recording_index
 
 MAX_CALLS, MAX_SECONDS, NOISE_S = 2.3, 3.0, 0.1
 """Largest factors by which calls and CPU seconds may grow when the size doubles; differences below
@@ -80,7 +80,7 @@ def marks(count: int, place: Path) -> Work:
 
     def work() -> None:
         with Recording(place / "r") as recording:
-            assert sum(note.kind == "episode" for note in player.notes(recording)) == count
+            assert sum(note.kind == "episode" for note in recording_index.notes(recording)) == count
 
     return work
 
@@ -103,7 +103,7 @@ def episodes(count: int, place: Path) -> Work:
 
     def work() -> None:
         with Recording(place / "r") as recording:
-            ended = [n for n in player.notes(recording) if n.kind == "episode"]
+            ended = [n for n in recording_index.notes(recording) if n.kind == "episode"]
         assert len(ended) > count // 2, len(ended)
 
     return work

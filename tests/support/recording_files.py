@@ -8,9 +8,9 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from perfprobe import wire
-from perftop.recording import player
 from perftop.recording.file import Recording
 from perftop.session.packing import Recorder, TimedMessage
+from perftop.tui import recording_index
 
 
 def write_recording(
@@ -38,8 +38,8 @@ def read_messages(path: Path, *, ended: bool = True) -> list[TimedMessage]:
 @contextmanager
 def index_in_process(path: Path) -> Iterator[int]:
     """Yields a descriptor of the recording's index, which is made in this process instead of a
-    child process. Replaces `player._index_process`."""
+    child process. Replaces `recording_index._index_process`."""
     with TemporaryFile() as out:
-        player.write_index(path, out)
+        recording_index.write_index(path, out)
         out.seek(0)
         yield out.fileno()

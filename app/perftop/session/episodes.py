@@ -20,6 +20,7 @@ from perftop.base.text import long_duration
 from perftop.detect.engine import RunningEpisodes
 from perftop.model.confidence import confidence
 from perftop.model.kinds import Episode
+from perftop.session.loss_history import LossHistory
 
 MAX_ENDED = 8192
 """Maximum number of ended episodes in a log. As many can end in one frame."""
@@ -53,8 +54,8 @@ class EpisodeLog:
         """Number of ended episodes that were removed from the start of `_ended`."""
         self._losses: list[Episode] = []
         """Ended losses that no detector reports, such as tasks that waited for a CPU."""
-        self.running_losses: list[Episode] = []
-        """Losses of this kind that are still running."""
+        self.session_losses: list[Episode] = []
+        """Losses of this kind that are still running in the session."""
         self._marks: list[Episode] = []
         self._merged_episodes: tuple[object, list[Episode]] = None, []
         """State of the log during a pass over a recording, and the value of `ended` for it."""
@@ -68,21 +69,31 @@ class EpisodeLog:
         return [*recording.running, *recording.missing_episodes(detected)]
 
     @property
+    def losses(self) -> list[Episode]:
+        """Ended losses that no detector reports, such as tasks that waited for a CPU, in the order
+        of their ends."""
+        return self._losses if self.recording is None else self.recording.losses
+
+    @property
+    def running_losses(self) -> list[Episode]:
+        """Losses of this kind that are still running. In a recording: those that run at its end."""
+        recording = self.recording
+        return self.session_losses if recording is None else recording.running_losses
+
+    @property
     def ended(self) -> list[Episode]:
-        """Ended episodes, newest last. In a recording: all; in a live stream: the last MAX_ENDED,
-        and the losses that only the verdict found."""
-        recording, detected = self.recording, self._ended
-        if recording is not None and recording.is_complete:
-            return recording.ended
-        if recording is None and not self._losses:
+        """Ended episodes and `losses`, newest last. In a recording: all; in a live stream: the last
+        MAX_ENDED."""
+        recording, detected, losses = self.recording, self._ended, self.losses
+        if recording is None and not losses:
             return detected
-        losses, until_ns = self._losses, 0
+        listed, until_ns = losses[:0], 0
         if recording is not None:
-            losses, until_ns = recording.ended, recording.until_ns
-        state = len(losses), until_ns, self.dropped_count, len(detected)
+            listed, until_ns = recording.ended, recording.until_ns
+        state = len(listed), len(losses), until_ns, self.dropped_count, len(detected)
         if state != self._merged_episodes[0]:
             new_episodes = detected if recording is None else recording.missing_episodes(detected)
-            episodes = sorted([*losses, *new_episodes], key=lambda e: e.end_ns or 0)
+            episodes = sorted([*listed, *losses, *new_episodes], key=lambda e: e.end_ns or 0)
             self._merged_episodes = state, episodes
         return self._merged_episodes[1]
 
@@ -94,6 +105,11 @@ class EpisodeLog:
             return detected if recording is None else recording.marks
         marks = {(e.start_ns, str(e.evidence["label"])): e for e in (*detected, *recording.marks)}
         return sorted(marks.values(), key=attrgetter("start_ns"))
+
+    @property
+    def indexed_ns(self) -> int:
+        """Raw time in ns up to which the pass has read the recording; 0 without a recording."""
+        return 0 if self.recording is None else self.recording.until_ns
 
     def in_range(self, since_ns: int, until_ns: int) -> list[Episode]:
         """Returns the episodes that started by `until_ns` and did not end before `since_ns`: first
@@ -138,7 +154,7 @@ class EpisodeLog:
     def listed_between(self, since_ns: int, until_ns: int) -> list[Episode]:
         """Returns the episodes of `in_range`, and the losses of `add_loss` in the same span."""
         losses = (
-            e for e in (*self.running_losses, *self._losses)
+            e for e in (*self.running_losses, *self.losses)
             if (e.end_ns is None or e.end_ns > since_ns) and e.start_ns <= until_ns
         )  # fmt: skip
         return [*self.in_range(since_ns, until_ns), *losses]
@@ -148,9 +164,11 @@ class EpisodeLog:
 
 
 class RecordingEpisodes:
-    """The episodes and marks that the pass over a recording has found so far."""
+    """The episodes, marks and losses that the pass over a recording has found so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, packages: Sequence[int | None] = ()) -> None:
+        """`packages`: the package of each CPU."""
+        self._packages = packages
         self.clear()
 
     def clear(self) -> None:
@@ -159,6 +177,12 @@ class RecordingEpisodes:
         self.running: list[Episode] = []
         """Episodes that run at the end of the file; known once the pass is complete."""
         self.marks: list[Episode] = []
+        self.losses: list[Episode] = []
+        """Ended losses that no detector reports."""
+        self.running_losses: list[Episode] = []
+        """Losses of this kind that run at the end of the file."""
+        self.loss_history = LossHistory(self._packages, is_whole=True)
+        """The losses over time until `until_ns`."""
         self.until_ns = 0
         """Raw time in ns up to which the pass has read the recording."""
         self.is_complete = False
@@ -167,15 +191,17 @@ class RecordingEpisodes:
         self._spans = np.zeros((2, 0), np.int64)
         """(2, episodes): starts and ends of the episodes in `ended`."""
 
-    def add(self, episode: Episode) -> None:
-        if len(self.ended) + len(self.marks) + len(self.running) >= MAX_EPISODES:
+    def add(self, episode: Episode, *, is_loss: bool = False) -> None:
+        """Adds an episode, a mark or, with `is_loss`, a loss that no detector reports."""
+        ended = self.losses if is_loss else self.ended
+        running = self.running_losses if is_loss else self.running
+        lists = self.marks, self.ended, self.running, self.losses, self.running_losses
+        if sum(map(len, lists)) >= MAX_EPISODES:
             self.omitted_count += 1
         elif episode.kind == "mark":
             self.marks.append(episode)
-        elif episode.end_ns is None:
-            self.running.append(episode)
         else:
-            self.ended.append(episode)
+            (running if episode.end_ns is None else ended).append(episode)
 
     def add_mark(self, mark: Episode) -> None:
         """Adds a mark that the user has just set, and that is not in the file."""

@@ -25,7 +25,6 @@ losses are attributed to causes (settled) only LATE_NS after the sample.
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -52,6 +51,11 @@ UNEXPLAINED = "other"
 """Cause of a loss without an episode."""
 CAUSE_ENDED_AFTER_NS = 3_000_000_000
 """Time in ns without a loss after which a cause has ended."""
+VERDICT_SPAN_NS, FIRST_VERDICT_NS = 10_000_000_000, 3_000_000_000
+"""Length in ns of the last seconds, on which a verdict is given, and age in ns of a session at its
+first verdict."""
+VERDICT_STEP_NS = 1_000_000_000
+"""Minimum time in ns between two verdicts. VERDICT_SPAN_NS is a multiple of it."""
 _NAMING_KINDS: dict[str, tuple[str, ...]] = {
     "involuntary": ("throttle", "involuntary-halt"),
     "clock": ("turbo-drop", "throttle", "license", "ramp"),
@@ -176,74 +180,6 @@ class LossSums(NamedTuple):
     def lost_ratio(self) -> float:
         """Share of the whole that all causes took together; NaN if no CPU was busy."""
         return sum(self.shares().values()) if self.whole_s > 0 else float("nan")
-
-
-HISTORY_NS, HISTORY_STEP_NS = 600_000_000_000, 1_000_000_000
-"""Length and step of the history of losses, in ns."""
-
-
-def history_edges(end_ns: int, parts: int) -> Ints:
-    """Returns the edges in ns of equal parts of the last ten minutes before `end_ns`."""
-    return end_ns - HISTORY_NS + np.arange(parts + 1) * HISTORY_NS // parts
-
-
-class LossHistory:
-    """The losses of the last ten minutes by package and cause, as sums from a session's start: one
-    for each HISTORY_STEP_NS, and the latest."""
-
-    def __init__(self, packages: Sequence[int | None]) -> None:
-        """`packages`: the package of each CPU."""
-        self._names = list(dict.fromkeys(packages))
-        self._groups = np.array([self._names.index(package) for package in packages], np.int64)
-        self._sums = deque[tuple[int, Floats, dict[str, Floats]]](
-            maxlen=HISTORY_NS // HISTORY_STEP_NS
-        )
-        """Monotonic times in ns, with the seconds by package that tasks wanted until then, and lost
-        by cause."""
-
-    def add(self, start_ns: int, now_ns: int, losses: LossSums) -> None:
-        """Adds the losses between a session's start and this moment."""
-
-        def by_package(seconds: Floats) -> Floats:
-            return np.asarray(np.bincount(self._groups, seconds, len(self._names)), float)
-
-        lost_s: dict[str, Floats] = {}
-        for (_, cause), seconds in losses.by_cause.items():
-            lost_s[cause] = lost_s.get(cause, 0.0) + by_package(seconds).clip(0)
-        if not self._sums:
-            self._sums.append((start_ns, np.zeros(len(self._names)), {}))
-        if len(self._sums) > 2 and now_ns - self._sums[-2][0] <= HISTORY_STEP_NS:
-            self._sums.pop()
-        self._sums.append((now_ns, by_package(losses.wanted_s + losses.waited_s), lost_s))
-
-    def between(
-        self, edges_ns: Ints, *packages: int | None
-    ) -> tuple[Floats, Floats, dict[str, Floats]]:
-        """Returns the seconds between adjacent edges (monotonic ns) for which losses are known, and
-        the seconds that tasks wanted then, and lost by cause. `packages`: only these."""
-        chosen = [self._names.index(package) for package in packages or self._names]
-        sums = [*self._sums] or [(0, np.zeros(len(self._names)), dict[str, Floats]())]
-        # Only the sums next to an edge are read, because each verdict has hundreds.
-        after = np.searchsorted([time_ns for time_ns, *_ in sums], edges_ns)
-        beside = np.unique(np.concatenate([after - 1, after]).clip(0, len(sums) - 1)).tolist()
-        times_ns, wanted_s, lost_s = zip(*(sums[index] for index in beside), strict=True)
-
-        def between(seconds: Iterable[Floats]) -> Floats:
-            series = [float(by_package[chosen].sum()) for by_package in seconds]
-            return np.diff(np.interp(edges_ns, times_ns, series))
-
-        by_cause = {
-            cause: between(lost.get(cause, 0.0 * wanted_s[0]) for lost in lost_s).clip(0)
-            for cause in dict.fromkeys(cause for lost in lost_s for cause in lost)
-        }
-        known_s = np.diff(np.interp(edges_ns, times_ns, times_ns)) / 1e9
-        return known_s, between(wanted_s), by_cause
-
-    def shares(self, edges_ns: Ints, *packages: int | None) -> Floats:
-        """Returns the lost share of the wanted seconds between adjacent edges; NaN if unknown."""
-        _, wanted_s, by_cause = self.between(edges_ns, *packages)
-        lost_s = sum(by_cause.values(), 0.0 * wanted_s)
-        return np.where(wanted_s > 0, lost_s / np.maximum(wanted_s, 1e-9), np.nan).clip(0, 1)
 
 
 class Losses:

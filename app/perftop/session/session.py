@@ -375,8 +375,7 @@ class Session:
         return span.interval(reader, end_ns, self.unix(end_ns), 0, snapshot)
 
     def _interval(self, span: Span) -> Interval:
-        is_recent = self.now_ns - self._snapshot_ns <= MAX_TASKS_AGE_NS
-        snapshot, unix = self.snapshot if is_recent else TaskSnapshot(), self.unix(self.now_ns)
+        snapshot, unix = self.recent_snapshot, self.unix(self.now_ns)
         resting_cpus = self._resting_cpus
         return span.interval(self.reader, self.now_ns, unix, self._seq, snapshot, resting_cpus)
 
@@ -503,6 +502,12 @@ class Session:
     @property
     def tasks(self) -> Tasks:
         return self.snapshot.tasks
+
+    @property
+    def recent_snapshot(self) -> TaskSnapshot:
+        """The latest record of the tasks; empty if it is outdated."""
+        is_recent = self.now_ns - self._snapshot_ns <= MAX_TASKS_AGE_NS
+        return self.snapshot if is_recent else TaskSnapshot()
 
     @property
     def cores(self) -> list[list[int]]:

@@ -41,6 +41,7 @@ from perftop.output.compare.readings import RecordingReader, format_like, unit_o
 from perftop.output.compare.text import change_text, verdict_word
 from perftop.output.run_summary import setting_label, value_text
 from perftop.session.history import Times
+from perftop.session.losses import VERDICT_SPAN_NS
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.keys import key_captions
 from perftop.tui.shared.time_axis import Axis
@@ -48,7 +49,6 @@ from perftop.tui.shared.verdict import (
     CALM_SIGN,
     MIN_ALARM_SHARE,
     MIN_WARNING_SHARE,
-    VERDICT_SPAN_NS,
     Loss,
     Verdict,
     loss_line,

@@ -22,6 +22,7 @@ from perftop.recording.file import AnyRecording
 from perftop.recording.player import Playback, PlayClock, Seeker
 from perftop.session.episodes import RecordingEpisodes, new_mark, shorten_label
 from perftop.session.session import MAX_BATCH, Session
+from perftop.tui import recording_index
 from perftop.tui.app import run_app
 from perftop.tui.config import Config
 from perftop.tui.frame.top import AppStatus, CpuCost, PlaybackState
@@ -45,7 +46,8 @@ class ReplaySource(StreamSource):
         """The worker of the current seek; None if there is none."""
         self._seek_ns = 0
         """Monotonic time in ns up to which the current seek has read."""
-        self._episodes = RecordingEpisodes()
+        packages = [row.package for row in recording.hello.topology]
+        self._episodes = RecordingEpisodes(packages)
         self.indexing = True
         """Whether the file is still being searched for episodes."""
         self._extended_playback: tuple[Playback | None, int] = None, 0
@@ -68,7 +70,7 @@ class ReplaySource(StreamSource):
 
     async def _index_episodes(self) -> None:
         recording, episodes = self._recording, self._episodes
-        search = player.fill_episodes(recording.path, recording.hello, episodes)
+        search = recording_index.fill_episodes(recording.path, recording.hello, episodes)
         try:
             async with aclosing(search) as updates:
                 async for _ in updates:

@@ -20,11 +20,11 @@ from perfprobe import wire
 from perftop.base.errors import Failed
 from perftop.model.kinds import Episode
 from perftop.output.stat_lines import episode_line
-from perftop.recording import player
 from perftop.recording.file import Recording
-from perftop.recording.player import from_note, to_note
 from perftop.session.episodes import RecordingEpisodes
 from perftop.session.session import Session
+from perftop.tui import recording_index
+from perftop.tui.recording_index import from_note, to_note
 
 SPECS = {
     "drops": "sim:turbo-drop,cpus=8,seed=3",
@@ -52,26 +52,29 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return built
 
 
-INDEX_PROCESS = player._index_process
+INDEX_PROCESS = recording_index._index_process
 """Starts a separate process. Most tests here index in their own process."""
 
 
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(player, "_index_process", index_in_process)
+    monkeypatch.setattr(recording_index, "_index_process", index_in_process)
+
+
+def new_episodes(hello: wire.Hello) -> RecordingEpisodes:
+    return RecordingEpisodes([row.package for row in hello.topology])
 
 
 def indexed(path: Path) -> RecordingEpisodes:
-    episodes = RecordingEpisodes()
-
-    async def go() -> None:
+    async def go() -> RecordingEpisodes:
         with Recording(path) as recording:
-            async for _ in player.fill_episodes(path, recording.hello, episodes):
+            episodes = new_episodes(recording.hello)
+            async for _ in recording_index.fill_episodes(path, recording.hello, episodes):
                 pass
+            return episodes
 
-    asyncio.run(go())
-    return episodes
+    return asyncio.run(go())
 
 
 def printed_episodes(path: Path, result: RecordingEpisodes) -> list[object]:
@@ -134,9 +137,9 @@ def test_a_separate_process_finds_the_same_episodes(
 ) -> None:
     path = recordings["drops"]
     expected = printed_episodes(path, indexed(path))
-    (entry,) = player.cache_directory().iterdir()
+    (entry,) = recording_index.cache_directory().iterdir()
     entry.unlink()
-    monkeypatch.setattr(player, "_index_process", INDEX_PROCESS)
+    monkeypatch.setattr(recording_index, "_index_process", INDEX_PROCESS)
     assert printed_episodes(path, indexed(path)) == expected
     assert entry.exists()
 
@@ -159,10 +162,10 @@ def test_a_damaged_entry_is_replaced(
 ) -> None:
     path = recordings["drops"]
     first = indexed(path)
-    (entry,) = player.cache_directory().iterdir()
+    (entry,) = recording_index.cache_directory().iterdir()
     entry.write_bytes(damage(entry.read_bytes()))
     assert printed_episodes(path, indexed(path)) == printed_episodes(path, first)
-    monkeypatch.setattr(player, "_index_process", fail_if_indexed)
+    monkeypatch.setattr(recording_index, "_index_process", fail_if_indexed)
     assert printed_episodes(path, indexed(path)) == printed_episodes(path, first)
 
 
@@ -177,23 +180,23 @@ def test_a_symbolic_link_is_not_used_as_an_entry(
 ) -> None:
     path = recordings["drops"]
     indexed(path)
-    (entry,) = player.cache_directory().iterdir()
+    (entry,) = recording_index.cache_directory().iterdir()
     entry.rename(tmp_path / "elsewhere")
     entry.symlink_to(tmp_path / "elsewhere")
-    assert player.cached_index(path) is None
+    assert recording_index.cached_index(path) is None
 
 
 def test_old_entries_are_removed(
     recordings: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(player, "MAX_ENTRIES", 2)
-    directory = player.cache_directory()
+    monkeypatch.setattr(recording_index, "MAX_ENTRIES", 2)
+    directory = recording_index.cache_directory()
     directory.mkdir(parents=True)
     for name in (f"{1:040}", f"{2:040}", f".{3:040}.0123456789abcdef", "of another program"):
         (directory / name).write_bytes(b"")
-    entry, of_another_state = player.cache_name(recordings["drops"]), f"{4:040}"
-    player.write_cache_entry(recordings["drops"], of_another_state, b"old")
-    player.write_cache_entry(recordings["drops"], entry, b"new")
+    entry, of_another_state = recording_index.cache_name(recordings["drops"]), f"{4:040}"
+    recording_index.write_cache_entry(recordings["drops"], of_another_state, b"old")
+    recording_index.write_cache_entry(recordings["drops"], entry, b"new")
     remaining = {path.name for path in directory.iterdir()}
     assert len(remaining) == 3
     assert "of another program" in remaining
@@ -204,14 +207,16 @@ def test_old_entries_are_removed(
 def test_a_failed_indexing_is_reported(
     recordings: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(player, "_index_process", INDEX_PROCESS)
+    monkeypatch.setattr(recording_index, "_index_process", INDEX_PROCESS)
     path = tmp_path / "file"
     path.write_bytes(recordings["drops"].read_bytes())
 
     async def go() -> None:
         with Recording(path) as recording:
             path.unlink()
-            async for _ in player.fill_episodes(path, recording.hello, RecordingEpisodes()):
+            async for _ in recording_index.fill_episodes(
+                path, recording.hello, RecordingEpisodes()
+            ):
                 pass
 
     with pytest.raises(Failed, match=r"^not all episodes"):
@@ -238,7 +243,7 @@ def test_foreign_bytes_raise_only_wire_errors(data: bytes) -> None:
     for start in (b"", wire.encode(to_note(Episode("steal", [0], 1, 2)))):
         episodes = RecordingEpisodes()
         with contextlib.suppress(wire.WireError):
-            player.add_episodes(decoder(), start + data + b"\x00", episodes)
+            recording_index.add_episodes(decoder(), start + data + b"\x00", episodes)
         assert not episodes.is_complete
         assert len(episodes.ended) + len(episodes.running) == bool(start)
 

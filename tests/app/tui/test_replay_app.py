@@ -9,8 +9,9 @@ import weakref
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
+import numpy as np
 import pytest
-from fakes import Machine
+from fakes import Machine, queue_records
 from played_apps import INTERVAL_NS, S, Viewer, viewing
 from recording_files import index_in_process, write_recording
 from synth import SAMPLE_NS
@@ -19,12 +20,15 @@ from waiting import until_true
 
 from perfprobe import wire
 from perftop.base.errors import Failed
-from perftop.recording import player
+from perftop.draw import strips, theme
 from perftop.session.episodes import RecordingEpisodes
+from perftop.session.history import History
 from perftop.session.packing import TimedMessage
 from perftop.session.session import Session
-from perftop.tui import replay
+from perftop.tui import recording_index, replay
 from perftop.tui.config import Config
+from perftop.tui.shared.loss_panels import loss_chart_panel
+from perftop.tui.shared.verdict import loss_history, verdict_at
 from perftop.tui.views.episodes import Episodes
 
 FRAMES = 1001
@@ -50,7 +54,7 @@ def _episodes_are_found_here(
 ) -> None:
     """Only episodes of `away` are found by a separate process, as for a user."""
     if "away" not in request.fixturenames:
-        monkeypatch.setattr(player, "_index_process", index_in_process)
+        monkeypatch.setattr(recording_index, "_index_process", index_in_process)
 
 
 # --- playing
@@ -208,7 +212,7 @@ async def test_the_header_shows_the_progress_of_finding_episodes(
         half.set()
         await rest.wait()
 
-    monkeypatch.setattr(player, "fill_episodes", follow)
+    monkeypatch.setattr(recording_index, "fill_episodes", follow)
 
     async with viewing(path) as viewer:
         await half.wait()
@@ -251,6 +255,67 @@ async def test_a_recording_cannot_be_recorded(
         assert "record" not in active
         assert {"begin", "finish", "faster", "slower"} <= active
     assert remaining_files(tmp_path) == []
+
+
+# --- losses
+
+
+def live_session(messages: list[wire.Message]) -> Session:
+    """Returns a session as a live screen leaves it, with a verdict after each second."""
+    hello, *frames = messages
+    assert isinstance(hello, wire.Hello)
+    session = Session(hello, History(hello))
+    session.track_losses(losses_only=True)
+    for number, frame in enumerate(frames):
+        session.apply(frame)
+        if number % 10 == 1:
+            verdict_at(session, session.take_interval())
+    return session
+
+
+async def test_a_replay_has_the_waits_and_the_losses_of_a_live_screen_at_every_moment(
+    tmp_path: Path,
+) -> None:
+    """Two tasks share a CPU from 20 s to 40 s."""
+    machine = Machine(cores=2, ceiling_hz=3.0e9)
+    hogs = queue_records(cpu1=((11, "hogA", 0.5, 0.5), (12, "hogB", 0.5, 0.5)))
+    messages = machine.messages(FRAMES, lambda seq: hogs if 200 <= seq <= 400 else {})
+    live = live_session(messages)
+    edges_ns = np.array([0, 15, 45, 100]) * S
+    _, wanted_s, lost_s = loss_history(live).between(edges_ns)
+    assert lost_s["scheduler"].round(1).tolist() == [0.0, 21.5, 0.0]
+    frames = [message for message in messages if isinstance(message, wire.Frame)]
+    file = write_recording(tmp_path / "file", machine.hello, frames)
+    async with viewing(file) as viewer:
+        await viewer.press("space")
+        await until_true(lambda: not viewer.source.indexing, "all losses of the file")
+        for jump, at_s, has_loss in (
+            ("", 0.1, False), ("+30s", 30.1, True), ("+60s", 90.1, True), ("-75s", 15.1, False),
+            ("+84.9s", 100.0, True),
+        ):  # fmt: skip
+            if jump:
+                await viewer.press("J", *jump, "enter", to_s=at_s)
+            session, interval, settings = viewer.session, viewer.interval, viewer.source.settings
+            (wait,), (live_wait,) = session.ended, live.ended
+            assert wait.evidence["label"] == live_wait.evidence["label"]
+            assert (wait.cpus, wait.depth, wait.end_ns) == ([1], 0.5, live_wait.end_ns)
+            assert live_wait.start_ns <= wait.start_ns <= 20 * S, "a calm screen looks less often"
+            _, again_wanted_s, again_s = loss_history(session).between(edges_ns)
+            assert again_s["scheduler"] == pytest.approx(lost_s["scheduler"], abs=0.02)
+            assert again_wanted_s == pytest.approx(wanted_s, rel=0.01)
+            running = session.log.listed_between(interval.time_ns, interval.time_ns)
+            assert len(running) == (at_s == 30.1), at_s
+            chart = loss_chart_panel(session, interval, settings, 120, 12)
+            assert any(theme.LEVELS[8] in strips.text(line) for line, _ in chart) == has_loss, at_s
+            await viewer.press("6")
+            await until_true(lambda: shown(viewer, "over time"), "the chart of losses")
+            await viewer.press("5")
+            await until_true(lambda: shown(viewer, "hogA[11] and hogB[12] shared"), "the wait")
+
+
+def shown(viewer: Viewer, text: str) -> bool:
+    view = viewer.monitor.view
+    return any(text in view.render_line(y).text for y in range(view.size.height))
 
 
 # --- damaged and old files

@@ -21,7 +21,7 @@ from perftop.model.tasks import parse_task
 from perftop.output.sentences import group_key
 from perftop.output.sentences import victims as names_of_victims
 from perftop.session.interval import Interval
-from perftop.session.losses import HISTORY_NS, history_edges
+from perftop.session.loss_history import HISTORY_NS, history_edges
 from perftop.session.session import Session
 from perftop.tui.shared import episode_style, time_axis
 from perftop.tui.shared.canvas import PanelLine

@@ -416,6 +416,7 @@ class PanelRow:
             return drawn_panel(core_panel)
         redraw_number = interval.time_ns // (1 if is_past(session, interval) else REDRAW_PERIOD_NS)
         episode_counts = [len(session.running), len(session.ended), len(session.marks)]
+        episode_counts.append(session.log.indexed_ns)
         used_settings = (  # `settings` itself stays the same object
             settings.grouping, settings.cpu, settings.mask, settings.metric, settings.units,
             settings.window_s, settings.range_ns, settings.ranges_ns, settings.glyphs,
@@ -482,8 +483,7 @@ class PaneledView(Canvas):
         """Returns `room` lines: `gap` blank lines, then those panels of `kinds` that fit. All lines
         are blank if none fits."""
         chart_height = min(loss_panels.MAX_CHART_HEIGHT, room - gap - MIN_HEIGHT_BELOW_CHART - 1)
-        is_live = self.session.log.recording is None
-        if not (self.HAS_LOSS_CHART and is_live and chart_height >= 2 * MIN_HEIGHT):
+        if not (self.HAS_LOSS_CHART and chart_height >= 2 * MIN_HEIGHT):
             chart_height = 0
         room -= chart_height + bool(chart_height)
         height = room - gap

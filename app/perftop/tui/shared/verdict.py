@@ -5,7 +5,6 @@ differences of sums since its start; for a past moment, they are computed from t
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite, nan
@@ -25,7 +24,13 @@ from perftop.draw.columns import Run
 from perftop.draw.strips import Line, Piece, fit_line, fit_runs, justify, safe_cells, width
 from perftop.model.kinds import KINDS, Episode, cause_of
 from perftop.output.sentences import group_key
-from perftop.session.losses import CAUSE_ENDED_AFTER_NS, LossHistory, history_edges
+from perftop.session.loss_history import LossHistory, history_edges
+from perftop.session.losses import (
+    CAUSE_ENDED_AFTER_NS,
+    FIRST_VERDICT_NS,
+    VERDICT_SPAN_NS,
+    VERDICT_STEP_NS,
+)
 
 if TYPE_CHECKING:
     from perftop.model.tasks import TaskSnapshot
@@ -34,13 +39,9 @@ if TYPE_CHECKING:
     from perftop.session.losses import Totals
     from perftop.session.session import Session
 
-VERDICT_SPAN_NS = 10_000_000_000
-FIRST_VERDICT_NS = 3_000_000_000
-VERDICT_STEP_NS, MIN_STEADY_STEP_NS, MIN_CALM_STEP_NS = 1_000_000_000, 2_000_000_000, 5_000_000_000
-"""Minimum time in ns between two verdicts: in general; while no episode begins or ends; and if, in
-addition, nothing was lost for a minute. The span of a verdict is a multiple of each."""
-MAX_REREAD_VALUES = 40_000
-"""Maximum number of values (samples times CPUs) that are read from the history for one verdict."""
+MIN_STEADY_STEP_NS, MIN_CALM_STEP_NS = 2_000_000_000, 5_000_000_000
+"""Minimum time in ns between two verdicts while no episode begins or ends, and if, in addition,
+nothing was lost for a minute. The span of a verdict is a multiple of each."""
 MIN_WARNING_SHARE, MIN_ALARM_SHARE = 0.01, 0.05
 """Minimum share of their time that victims lose for the line to be orange or red."""
 MIN_PAST_SHARE = 0.2
@@ -115,12 +116,9 @@ class _VerdictCache:
     """The verdict on the shown moment of a session, computed at most every VERDICT_STEP_NS."""
 
     def __init__(self, session: Session) -> None:
-        from perftop.output.why_report import WaitEpisodes
+        from perftop.output.recent_losses import RecentLosses
 
-        self.history = LossHistory([row.package for row in session.hello.topology])
-
-        self._recent_totals: deque[Totals] = deque()
-        """Totals since the session's start, as they were at each of the last ten seconds."""
+        self.losses = RecentLosses(session)
         self._verdict: Verdict | None = None
         self._job_verdict: Verdict | None = None
         """The verdict on a watched job that has ended; None while it runs."""
@@ -133,7 +131,6 @@ class _VerdictCache:
         """Seconds for which tasks had waited in this session at the last verdict."""
         self._running: tuple[list[Episode], int] = [], 0
         """The running episodes, and the monotonic time in ns at which they last changed."""
-        self._waits = WaitEpisodes()
         self._worst_since_ns = 0
         """Monotonic time in ns since which the cause of the current loss has been the costliest."""
         self._worst: Verdict | None = None
@@ -157,8 +154,8 @@ class _VerdictCache:
         if is_past_:
             self._verdict = _past_verdict(session, interval, is_range=is_range)
         else:
-            self._verdict = self._live_verdict(session, interval.snapshot)
-        shares = self.history.shares(history_edges(end_ns, HISTORY_CELLS)).tolist()
+            self._verdict = self._live_verdict(session)
+        shares = loss_history(session).shares(history_edges(end_ns, HISTORY_CELLS)).tolist()
         self._verdict = replace(self._verdict, loss_history=(*shares,))
         return self._verdict
 
@@ -176,51 +173,33 @@ class _VerdictCache:
         is_full = 1e9 * verdict.span_s >= VERDICT_SPAN_NS
         return MIN_CALM_STEP_NS if is_calm and was_calm and is_full else MIN_STEADY_STEP_NS
 
-    def _totals_of_last_seconds(self, session: Session, totals: Totals) -> Totals:
-        """Returns the part of the session's `totals` that belongs to the last seconds."""
-        states, totals = self._recent_totals, totals.copy()  # the session's totals grow
-        states.append(totals)
-        while len(states) > 1 and states[1].end_ns <= totals.end_ns - VERDICT_SPAN_NS:
-            states.popleft()
-        first_ns = totals.end_ns - VERDICT_SPAN_NS
-        if first_ns < totals.start_ns + VERDICT_STEP_NS // 2:
-            return totals
-        # A busy machine, which draws late, has no time to read the history again.
-        if first_ns - VERDICT_SPAN_NS // 2 <= states[0].end_ns <= first_ns + VERDICT_STEP_NS:
-            return totals.minus(states[0])
-        if first_ns <= totals.start_ns + VERDICT_SPAN_NS // 2:
-            return totals
-        span_ns = min(VERDICT_SPAN_NS, _max_read_ns(session))
-        return session.totals_between(totals.end_ns - span_ns, totals.end_ns) or totals
-
-    def _live_verdict(self, session: Session, tasks: TaskSnapshot) -> Verdict:
+    def _live_verdict(self, session: Session) -> Verdict:
         """Returns the verdict on the last seconds, with the time since which its cause is the
         worst. If the cause has ended, the verdict covers only the time since its end."""
         now_ns, self._waiting_s = session.now_ns, session.run_times.waiting_s
-        totals = session.totals()
-        self.history.add(totals.start_ns, now_ns, totals.losses)
+        totals = self.losses.add_totals(session)
         if session.neighbours.watched_job.has_ended and totals.times.threads:
             if self._job_verdict is None:
                 self._worst = None  # the verdict on the whole job includes this loss
+                tasks = session.recent_snapshot
                 verdict = _verdict(session, totals.copy(), tasks, is_past=True)
                 self._job_verdict = verdict.with_first_evidence(_whole_run_text(verdict))
             return self._job_verdict
         self._job_verdict = None
-        verdict = _verdict(session, self._totals_of_last_seconds(session, totals), tasks)
-        if verdict.report is not None:
-            self._waits.update(session, verdict.report, self._recent_totals)
+        verdict = _verdict_from(session, *self.losses.last_seconds(session, totals))
         earlier_totals = [
-            state for state in self._recent_totals if state.end_ns <= now_ns - CAUSE_ENDED_AFTER_NS
+            state for state in self.losses.states if state.end_ns <= now_ns - CAUSE_ENDED_AFTER_NS
         ]
         if verdict.level and earlier_totals:
             recent_losses = totals.losses.minus(earlier_totals[-1].losses)
             has_ended = not recent_losses.share(verdict.cause) >= MIN_WARNING_SHARE
             if verdict.report is not None and now_ns - earlier_totals[-1].end_ns < VERDICT_SPAN_NS:
-                has_ended |= self._waits.has_ended(verdict.report)
+                has_ended |= self.losses.waits.has_ended(verdict.report)
             if has_ended:
-                verdict = _verdict(session, totals.minus(earlier_totals[-1]), tasks)
+                newest_totals = totals.minus(earlier_totals[-1])
+                verdict = _verdict(session, newest_totals, session.recent_snapshot)
         if verdict.level and verdict.report is not None:
-            start_ns = self._waits.start_ns(verdict.report.named_findings[0])
+            start_ns = self.losses.waits.start_ns(verdict.report.named_findings[0])
             verdict = replace(verdict, wait_start_ns=start_ns)
         if self._worst is not None and (not verdict.level or verdict.loss != self._worst.loss):
             self._end_loss(self._worst, session, totals)
@@ -255,7 +234,7 @@ class _VerdictCache:
         # Tasks on one of many CPUs can lose much of their time, but little of the machine's.
         worst_share = worst.report.named_findings[0].share
         min_share = min(MIN_WARNING_SHARE, MIN_PAST_SHARE * worst_share)
-        for state in reversed(self._recent_totals):
+        for state in reversed(self.losses.states):
             is_lost = totals.losses.minus(state.losses).share(worst.cause) >= min_share
             # If the screen was paused, it is unknown when the loss ended during the pause.
             if is_lost and end_ns - state.end_ns <= VERDICT_SPAN_NS:
@@ -283,15 +262,19 @@ def verdict_at(session: Session, interval: Interval, *, is_range: bool = False) 
 
 
 def loss_history(session: Session) -> LossHistory:
-    """Returns the losses that the session's live verdicts have seen; a replay has none."""
+    """Returns the losses that the live verdicts or the pass over the recording have found."""
+    if session.log.recording is not None:
+        return session.log.recording.loss_history
     caches: dict[None, _VerdictCache] = session.caches["verdict"]
-    return caches[None].history if caches else LossHistory([None])
+    return caches[None].losses.history if caches else LossHistory([None])
 
 
 def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Verdict:
+    from perftop.output.recent_losses import max_read_ns
+
     span_ns = round(interval.elapsed_s * 1e9)
     if not is_range:
-        span_ns = max(span_ns, min(VERDICT_SPAN_NS, _max_read_ns(session)))
+        span_ns = max(span_ns, min(VERDICT_SPAN_NS, max_read_ns(session)))
     end_ns = interval.time_ns
     recording, seen_ns = session.log.recording, end_ns - session.hello.raw_ns
     if recording is not None and not is_range and seen_ns < FIRST_VERDICT_NS:
@@ -304,7 +287,7 @@ def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Ve
         not is_range and recording is not None and recording.is_complete and begin_ns is not None
         and session.neighbours.watched_job.name is not None and seen_ns >= whole_ns
         and begin_ns - session.hello.raw_ns <= session.hello.sample_ns
-        and seen_ns <= _max_read_ns(session)
+        and seen_ns <= max_read_ns(session)
     )  # fmt: skip
     if is_whole_run:
         span_ns = seen_ns
@@ -329,11 +312,6 @@ def _past_span_text(session: Session, totals: Totals) -> str:
     return f"{span} until {time_of_day(session.unix(totals.end_ns))}"
 
 
-def _max_read_ns(session: Session) -> int:
-    """Returns the length in ns of the longest span that is read again from the history."""
-    return MAX_REREAD_VALUES * session.hello.sample_ns // len(session.topology)
-
-
 def _pending_verdict(measured_s: float) -> Verdict:
     """Returns a placeholder for the first verdict, while too little time has been measured."""
     text = f"Watching: {measured_s:.0f} of {VERDICT_SPAN_NS // 10**9} s seen"
@@ -345,16 +323,23 @@ def _verdict(
     session: Session, totals: Totals, snapshot: TaskSnapshot, *, is_past: bool = False
 ) -> Verdict:
     """Returns the verdict on the span of these totals. `snapshot`: the tasks at its end."""
-    from perftop.output import why_report
+    from perftop.output.recent_losses import report_on
+
+    report = report_on(session, totals, snapshot, is_past=is_past)
+    return _verdict_from(session, totals, report, is_past=is_past)
+
+
+def _verdict_from(
+    session: Session, totals: Totals, report: Report | None, *, is_past: bool = False
+) -> Verdict:
+    """Returns the verdict on these totals. `report`: the report on them, if there is one."""
     from perftop.output.why_text import answer
 
     if not is_past and totals.end_ns - session.run.start_ns < FIRST_VERDICT_NS:
         return replace(_pending_verdict(totals.elapsed_s), wanted_s=totals.losses.whole_s)
-    if not totals.sample_count:
+    if report is None:
         text = f"No verdict: no samples in {long_duration(VERDICT_SPAN_NS)}"
         return Verdict(text, (), theme.UNKNOWN, 0.0, is_past=is_past)  # fmt: skip
-    interval = session.interval_for(totals, snapshot)
-    report = why_report.report(session, is_past=is_past, totals=totals, interval=interval)
     text = answer(report).removesuffix(".")
     losses = _losses_by_name(report.findings)
     if not report.named_findings:

@@ -12,6 +12,7 @@ from perftop.base.text import fit, ranges
 from perftop.draw import strips, theme
 from perftop.draw.columns import DOUBTED_SIGN, Run
 from perftop.draw.strips import Line
+from perftop.session.losses import VERDICT_STEP_NS
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import ClickTarget, PanelLine
 from perftop.tui.shared.episode_style import RowEpisodes
@@ -29,7 +30,7 @@ from perftop.tui.shared.panels import (
     episode_panel,
 )
 from perftop.tui.shared.tables import title_key
-from perftop.tui.shared.verdict import VERDICT_STEP_NS, is_past, verdict_at
+from perftop.tui.shared.verdict import is_past, verdict_at
 from perftop.tui.views import heat_cells
 from perftop.tui.views.heat_cells import CellSize, HeatLayout, HeatValues, LinePart
 
@@ -164,7 +165,7 @@ class HeatMap(PaneledView):
         has_packages = is_high and package_lines <= room // 2  # guests can have one for each CPU
         room -= has_packages * package_lines
         step_ns = 1 if is_past(self.session, self.interval) else VERDICT_STEP_NS
-        moment = self.interval.time_ns // step_ns
+        moment = self.interval.time_ns // step_ns, self.session.log.indexed_ns
         loss_states = [(loss.row, loss.is_running) for loss in self._losses]
         inputs = moment, loss_states, selected, size, room, self.session, self.settings.range_ns
         if self._worst[0] != inputs:

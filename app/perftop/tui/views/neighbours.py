@@ -29,7 +29,7 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.canvas import CursorCanvas, mark_selected
 from perftop.tui.shared.loss_panels import SCALES_S, cause_colours, legend, lines_of_eighths
-from perftop.tui.shared.panels import PANEL_KINDS, PaneledView
+from perftop.tui.shared.panels import PaneledView
 from perftop.tui.shared.row_numbers import session_clock_unit
 from perftop.tui.shared.tables import INDENT, MIN_ALARM_WAIT
 from perftop.tui.shared.verdict import verdict_at
@@ -303,9 +303,8 @@ class Neighbours(PaneledView, CursorCanvas):
                 self.header_lines.append([(" ", "text"), *columns.headings(self._columns)])
         room = self.size.height - len(self.header_lines) - min(self.line_count, MIN_ROWS)
         self.footer_lines = [(line, "calm") for line in details[: max(0, room)]]
-        kinds = PANEL_KINDS if self.session.log.recording else ("who", "over-time")
         room = max(0, self.spare_lines - len(self.footer_lines))
-        self.footer_lines += self.make_panels(room, kinds=kinds)
+        self.footer_lines += self.make_panels(room, kinds=("who", "over-time"))
 
     def _ribbons(self, flows: list[Flow], room: int) -> list[list[Run]]:
         """Returns the lines of the ribbons and a blank line; [] if they do not fit."""

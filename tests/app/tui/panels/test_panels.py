@@ -17,7 +17,8 @@ from perftop.model.confidence import TaskOnCpu
 from perftop.model.kinds import Episode
 from perftop.session.history import History
 from perftop.session.interval import Interval
-from perftop.session.losses import LossHistory, LossSums
+from perftop.session.loss_history import LossHistory
+from perftop.session.losses import LossSums
 from perftop.session.session import Session
 from perftop.tui.shared import loss_panels, panels
 from perftop.tui.shared.cores import Cores
@@ -175,7 +176,7 @@ def test_the_losses_of_a_package_are_shares_of_what_its_tasks_wanted(
     monkeypatch.setattr(loss_panels, "loss_history", lambda _: history)
     wanted_s, lost_s = np.array([30.0] * 8 + [0.0] * 4), np.array([15.0, 15.0] + [0.0] * 10)
     sums = LossSums(wanted_s, 0 * lost_s, {("steal", "hypervisor"): lost_s})
-    history.add(now_ns - 60 * S, now_ns, sums)
+    history.add_losses(now_ns - 60 * S, now_ns, sums.wanted_s, sums.by_cause)
     lines = package_loss_lines(session, now_ns, Cores(session), 122)
     texts = [strips.text(line) for line, _ in lines]
     assert [text.split()[1::2] for text in texts[1:]] == [["0", "25.0"], ["1", "0.0"], ["2", "–"]]

@@ -20,6 +20,7 @@ from waiting import until_true
 from perfprobe import wire
 from perftop.draw import strips
 from perftop.model.kinds import Episode
+from perftop.output import recent_losses
 from perftop.output.report import Report
 from perftop.output.sentences import sentence, text
 from perftop.output.why_report import report
@@ -27,6 +28,7 @@ from perftop.output.why_text import answer
 from perftop.recording.file import open_recording
 from perftop.session.episodes import RecordingEpisodes
 from perftop.session.history import History
+from perftop.session.losses import VERDICT_SPAN_NS
 from perftop.session.packing import Recorder
 from perftop.session.selection import nearest_moment, reachable_episodes
 from perftop.session.session import Session
@@ -34,7 +36,7 @@ from perftop.tui.frame.top import AppStatus, TopLines, alert_line
 from perftop.tui.replay import ReplaySource
 from perftop.tui.shared import verdict as verdict_module
 from perftop.tui.shared.episode_style import ended_sentence, episodes_during
-from perftop.tui.shared.verdict import CALM_SIGN, VERDICT_SPAN_NS, Verdict, loss_line, verdict_at
+from perftop.tui.shared.verdict import CALM_SIGN, Verdict, loss_line, verdict_at
 from perftop.verbs.options import SHIPPED_DIRECTORY
 
 SECOND = 1_000_000_000
@@ -425,7 +427,7 @@ def test_after_a_pause_the_verdict_is_on_the_last_seconds(monkeypatch: pytest.Mo
     """Also on a machine with too many CPUs to read ten seconds again, and between two samples."""
     hello, *frames = messages_of_two_hogs(600)
     session = new_session(hello)
-    monkeypatch.setattr(verdict_module, "MAX_REREAD_VALUES", 40 * len(session.topology))
+    monkeypatch.setattr(recent_losses, "MAX_REREAD_VALUES", 40 * len(session.topology))
     ends = [201, *range(501, 600, 10)]
     for begin, end in pairwise([0, *ends]):
         interval = session_of(session, frames[begin:end]).take_interval()

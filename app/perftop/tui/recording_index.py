@@ -1,0 +1,353 @@
+"""The episodes and losses of a whole recording, found by one pass over it.
+
+The pass runs in a separate process, python -m perftop.tui.recording_index FILE, so that it does not
+delay the handling of keys. It writes notes to its stdout, and the same bytes to the user's cache,
+for the next replay of that recording.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import time
+import types
+import typing
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from functools import cache
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+import perfprobe
+import perftop
+from perfprobe import wire
+from perftop.base import GC_THRESHOLD, KEPT_BYTES, files
+from perftop.base.errors import Failed
+from perftop.base.files import OwnDirectory
+from perftop.model import confidence
+from perftop.model.kinds import Episode
+from perftop.output.recent_losses import RecentLosses
+from perftop.recording.file import AnyRecording, open_recording
+from perftop.session.episodes import RecordingEpisodes
+from perftop.session.loss_history import LossHistory
+from perftop.session.session import Session
+
+EPISODE_KIND, LOSS_KIND, SUMS_KIND = "episode", "loss", "sums"
+"""Kinds of notes: an episode or mark, a loss that no detector reports, and sums of losses."""
+PROGRESS_KIND, COMPLETED_KIND = "progress", "complete"
+"""Kinds of notes: the time up to which the recording was read, and the end of the pass."""
+PROGRESS_S = 0.2
+"""Seconds between two progress notes."""
+POLL_S = 0.05
+"""Seconds between two reads of the pass's output."""
+CHUNK_BYTES = 1 << 16
+"""Bytes decoded at once: a few hundred episodes, which take milliseconds."""
+NICENESS = 10
+ENTRY_VERSION = "2"
+"""Version of cache entries."""
+MAX_ENTRY_BYTES = 1 << 26
+"""Maximum size of a cache entry in bytes; a larger one is not written."""
+MAX_ENTRIES = 64
+"""Maximum number of cache entries; the oldest are removed."""
+FINGERPRINT_BYTES = 1 << 16
+"""Bytes at the start and at the end of the recording (its hello and its index) on which the name of
+its cache entry depends."""
+_ENTRY_NAME = re.compile(r"[0-9a-f]{40}|\.[0-9a-f]{40}\.[0-9a-z_]+")
+"""Names of entries, and of unfinished entries."""
+_EVIDENCE_TYPES: dict[str, type[Any]] = {
+    name: cls for name, cls in vars(confidence).items() if getattr(cls, "__bases__", ()) == (tuple,)
+}
+"""Types of evidence, by name."""
+_CONTAINER_TYPES: dict[str, type[Any]] = {"list": list, "tuple": tuple}
+_CONFIDENCE = typing.get_args(confidence.Confidence)
+
+
+async def fill_episodes(
+    path: Path, hello: wire.Hello, episodes: RecordingEpisodes
+) -> AsyncGenerator[None]:
+    """Adds all episodes of a recording to `episodes`, from the cache if possible; yields whenever
+    there are more. Raises Failed if some are missing."""
+    cached_notes = await asyncio.to_thread(cached_index, path)
+    if cached_notes is not None:
+        with contextlib.suppress(wire.WireError):
+            decoder = wire.Decoder(hello, checked=True)
+            for start in range(0, len(cached_notes), CHUNK_BYTES):
+                add_episodes(decoder, cached_notes[start : start + CHUNK_BYTES], episodes)
+                yield
+        if episodes.is_complete:
+            return
+        episodes.clear()
+    with _index_process(path) as output_fd:
+        decoder = wire.Decoder(hello, checked=True)
+        try:
+            while data := await _read_chunk(output_fd):
+                add_episodes(decoder, data, episodes)
+                yield
+        except wire.WireError as error:
+            raise Failed(f"the episodes of the file cannot be listed: {error}") from None
+    if not episodes.is_complete:
+        raise Failed("not all episodes of the file are listed: the search for them failed")
+
+
+@contextlib.contextmanager
+def _index_process(path: Path) -> Iterator[int]:
+    """Runs the pass in a process, which is killed at the end of the block. Yields a descriptor of
+    its output."""
+    # -P: a directory perftop/ in the working directory must not be imported.
+    argv = sys.executable, "-P", "-m", __name__, os.path.abspath(path)  # noqa: PTH100
+    devnull, environment = subprocess.DEVNULL, {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        argv, stdin=devnull, stdout=subprocess.PIPE, stderr=devnull, env=environment
+    ) as process:
+        assert process.stdout is not None
+        os.set_blocking(process.stdout.fileno(), False)
+        try:
+            yield process.stdout.fileno()
+        finally:
+            process.kill()
+
+
+async def _read_chunk(output_fd: int) -> bytes:
+    """Returns the next bytes; b"" at the end."""
+    while True:
+        try:
+            return os.read(output_fd, CHUNK_BYTES)
+        except BlockingIOError:
+            await asyncio.sleep(POLL_S)
+
+
+def add_episodes(decoder: wire.Decoder, data: bytes, episodes: RecordingEpisodes) -> None:
+    """Adds the episodes in these bytes of an index. Raises WireError if they are something else."""
+    for message in decoder.feed(data):
+        if not isinstance(message, wire.Note):
+            raise wire.WireError("not a note of an index")
+        if message.kind in {EPISODE_KIND, LOSS_KIND}:
+            episodes.add(from_note(message), is_loss=message.kind == LOSS_KIND)
+        elif message.kind == SUMS_KIND:
+            _add_sums(message, episodes.loss_history)
+        else:
+            episodes.until_ns = message.time_ns
+            episodes.is_complete = message.kind == COMPLETED_KIND
+
+
+# --- the pass
+
+
+def notes(recording: AnyRecording) -> Iterator[wire.Note]:
+    """Yields notes of all episodes, marks and losses as a live session lists them, with progress
+    notes in between. Episodes that are running at the end are last."""
+    session, cursor = Session(recording.hello, summarises=False), 0
+    session.track_losses(losses_only=True)
+    recent_losses = RecentLosses(session)
+    last_mark = last_loss = None
+    due_s = time.monotonic() + PROGRESS_S
+    for _ in session.play_parts(recording.messages(), lambda: recent_losses.due_ns):
+        ended_episodes, cursor = session.log.ended_since(cursor)
+        yield from map(to_note, ended_episodes)
+        yield from map(to_note, _newer(session.marks, last_mark))
+        last_mark = session.marks[-1] if session.marks else None
+        if session.now_ns >= recent_losses.due_ns and session.frames > 1:
+            recent_losses.last_seconds(session, recent_losses.add_totals(session))
+            yield _sums_note(session, recent_losses.history)
+            new_losses = _newer(session.log.losses, last_loss)
+            yield from (to_note(loss, LOSS_KIND) for loss in new_losses)
+            last_loss = session.log.losses[-1] if session.log.losses else None
+        if time.monotonic() > due_s:
+            due_s = time.monotonic() + PROGRESS_S
+            yield wire.Note(PROGRESS_KIND, session.now_ns, "perftop")
+    yield from map(to_note, session.running)
+    yield from (to_note(loss, LOSS_KIND) for loss in session.log.running_losses)
+    yield wire.Note(COMPLETED_KIND, session.now_ns, "perftop")
+
+
+def _newer(episodes: Sequence[Episode], last: Episode | None) -> list[Episode]:
+    """Returns the episodes after `last`; all if it is not among them."""
+    return [*takewhile(lambda episode: episode is not last, reversed(episodes))][::-1]
+
+
+def write_index(path: Path, output: BinaryIO) -> None:
+    """Runs the pass. Writes the notes to `output` and to the cache."""
+    entry_name, encoded = cache_name(path), bytearray()
+    with open_recording(path) as recording:
+        for note in notes(recording):
+            data = wire.encode(note)
+            output.write(data)
+            if len(encoded) <= MAX_ENTRY_BYTES:
+                encoded += data
+            if note.kind in {PROGRESS_KIND, COMPLETED_KIND}:
+                output.flush()
+    write_cache_entry(path, entry_name, encoded)
+
+
+# --- the cache: an entry's name is a hash of everything that the entry depends on, so an entry is
+# never used if the file or perftop has changed
+
+
+def cache_directory() -> Path:
+    return files.user_directory("CACHE", "~/.cache") / "perftop" / "episodes"
+
+
+def cache_name(recording: Path) -> str | None:
+    """Returns the name of a recording's cache entry; None for a directory or an unreadable file."""
+    try:
+        status = recording.stat()
+        size, changed_ns = str(status.st_size), str(status.st_mtime_ns)
+        parts = [ENTRY_VERSION, perfprobe.__version__, _code_time(), size, changed_ns]
+        digest = hashlib.sha256("\n".join(parts).encode())
+        with recording.open("rb") as file:
+            digest.update(file.read(FINGERPRINT_BYTES))
+            file.seek(max(0, status.st_size - FINGERPRINT_BYTES))
+            digest.update(file.read(FINGERPRINT_BYTES))
+    except OSError:
+        return None
+    return digest.hexdigest()[:40]
+
+
+@cache
+def _code_time() -> str:
+    """Returns when perftop's code was last changed. Episodes depend on it, and the version number
+    of a checkout does not change with each change."""
+    sources = Path(perftop.__path__[0]).rglob("*.py")
+    return str(max((file.stat().st_mtime_ns for file in sources), default=0))
+
+
+def cached_index(recording: Path) -> bytes | None:
+    """Returns the recording's cache entry; None if there is no usable one."""
+    name = cache_name(recording)
+    return None if name is None else files.read_own_file(cache_directory() / name, MAX_ENTRY_BYTES)
+
+
+def write_cache_entry(recording: Path, entry_name: str | None, data: bytes | bytearray) -> None:
+    """Adds a cache entry, unless the recording has changed since its name was computed. Does
+    nothing if the cache cannot be written or belongs to another user."""
+    if entry_name is None or len(data) > MAX_ENTRY_BYTES or cache_name(recording) != entry_name:
+        return
+    with contextlib.suppress(OSError):
+        path = cache_directory()
+        files.make_directory(path.parent, parents=True)
+        with OwnDirectory.open(path, make=True) as directory:
+            files.replace_in(directory.fd, entry_name, data, 0o600)
+            # remove the oldest entries, and unfinished ones of processes that died
+            times = {
+                name: status.st_mtime_ns for name, status in directory.files(_ENTRY_NAME).items()
+            }
+            for name in sorted(times, key=times.__getitem__, reverse=True)[MAX_ENTRIES:]:
+                directory.unlink(name)
+
+
+# --- episodes and losses as notes of the wire, so that they pass the same checks
+
+
+def to_note(episode: Episode, kind: str = EPISODE_KIND) -> wire.Note:
+    data = {
+        "kind": episode.kind,
+        "cpus": [int(cpu) for cpu in episode.cpus],
+        "end_ns": None if episode.end_ns is None else int(episode.end_ns),
+        "depth": None if episode.depth is None else float(episode.depth),
+        "cause": episode.cause,
+        "evidence": {key: _to_plain(value) for key, value in episode.evidence.items()},
+        "confidence": episode.confidence,
+    }
+    return wire.Note(kind, int(episode.start_ns), "perftop", data)
+
+
+def from_note(note: wire.Note) -> Episode:
+    """Returns the episode in a note. Raises WireError if there is none."""
+    try:
+        data = note.data
+        episode = Episode(
+            data["kind"], data["cpus"], note.time_ns, data["end_ns"], data["depth"], data["cause"],
+            {key: _from_plain(value) for key, value in data["evidence"].items()},
+            data["confidence"],
+        )  # fmt: skip
+        numbers = [*episode.cpus, *(() if episode.end_ns is None else (episode.end_ns,))]
+        is_valid = (
+            isinstance(episode.kind, str)
+            and isinstance(episode.cause, str)
+            and episode.confidence in _CONFIDENCE
+            and (episode.depth is None or type(episode.depth) is float)
+            and all(type(number) is int for number in numbers)
+            and (episode.kind != "mark" or isinstance(episode.evidence.get("label"), str))
+        )
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise wire.WireError(f"not a note of an episode ({error!r})") from None
+    if not is_valid:
+        raise wire.WireError("not a note of an episode")
+    return episode
+
+
+def _to_plain(value: Any) -> Any:
+    """Returns a value in types of msgpack: a tuple or list becomes a list that begins with the name
+    of its type; numpy numbers become int or float."""
+    if isinstance(value, str | bool | None):
+        return value
+    if isinstance(value, tuple | list):
+        return [type(value).__name__, *map(_to_plain, value)]
+    return int(value) if isinstance(value, int | np.integer) else float(value)
+
+
+def _from_plain(value: Any) -> Any:
+    if not isinstance(value, list):
+        return value
+    name, *parts = value
+    values = [*map(_from_plain, parts)]
+    if name in _CONTAINER_TYPES:
+        return _CONTAINER_TYPES[name](values)
+    cls = _EVIDENCE_TYPES[name]
+    hints = typing.get_type_hints(cls)
+    if len(values) != len(hints) or not all(map(_fits_type, values, hints.values())):
+        raise ValueError(name)
+    return cls(*values)
+
+
+def _fits_type(value: Any, hint: Any) -> bool:
+    """Returns whether a value has the type of a field of evidence."""
+    if typing.get_origin(hint) is tuple:
+        return type(value) is tuple and all(isinstance(v, typing.get_args(hint)[0]) for v in value)
+    if isinstance(hint, types.UnionType):
+        return any(_fits_type(value, option) for option in typing.get_args(hint))
+    return isinstance(value, int | float if hint is float else hint)
+
+
+def _sums_note(session: Session, history: LossHistory) -> wire.Note:
+    time_ns, wanted_s, lost_s = history.newest
+    data = {
+        "start_ns": session.run.start_ns,
+        "wanted_s": wanted_s.tolist(),
+        "lost_s": {cause: seconds.tolist() for cause, seconds in lost_s.items()},
+    }
+    return wire.Note(SUMS_KIND, time_ns, "perftop", data)
+
+
+def _add_sums(note: wire.Note, history: LossHistory) -> None:
+    """Adds the sums in a note. Raises WireError if there are none."""
+    try:
+        start_ns, wanted_s = int(note.data["start_ns"]), np.array(note.data["wanted_s"], float)
+        lost_s = {cause: np.array(s, float) for cause, s in note.data["lost_s"].items()}
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise wire.WireError(f"not a note of losses ({error!r})") from None
+    for seconds in (wanted_s, *lost_s.values()):
+        if seconds.shape != (history.package_count,) or not np.isfinite(seconds).all():
+            raise wire.WireError("not a note of losses")
+    history.add(start_ns, note.time_ns, wanted_s, lost_s)
+
+
+def main() -> None:
+    os.nice(NICENESS)
+    bytes(KEPT_BYTES)
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD)
+    with contextlib.suppress(BrokenPipeError):
+        write_index(Path(sys.argv[1]), sys.stdout.buffer)
+
+
+if __name__ == "__main__":
+    main()
