@@ -21,6 +21,7 @@ from perfprobe.perf import perf_pmus, uncore
 from perfprobe.polled import proc_counts
 from perfprobe.programming import journal
 from perfprobe.registers import msr
+from perfprobe.registers.msr import MsrError, Registers
 from perfprobe.wire import Missing
 
 PERF_CHECK = "perf counters"
@@ -142,28 +143,15 @@ def _msr_check(root: Path) -> Check:
             f"a killed perftop (pid {pids}) left counters programmed (saved in {stale[0].path})"
         )
         return Check(name, "limited", reason, lost, "the next perftop --source msr restores them")
-    paths = (root / f"dev/cpu/{n}/msr" for n in files.numbered_entries(f"{root}/dev/cpu", ""))
-    first = next((path for path in paths if path.exists()), None)
-    if first is None:
-        guest = identity.virtualisation(root)
-        fix = "sudo modprobe msr" if guest is None else None
-        guest_text = " in this guest" if guest else ""
-        return Check(name, "not usable", f"no /dev/cpu/N/msr{guest_text}", lost, fix)
+    numbers = files.numbered_entries(f"{root}/dev/cpu", "")
+    cpu = next((n for n in numbers if (root / f"dev/cpu/{n}/msr").exists()), 0)
     try:
-        os.close(msr.open_device(root, int(first.parent.name), os.O_RDONLY))
-    except OSError as error:
-        reason = f"{first}: {error.strerror}; needs root and CAP_SYS_RAWIO"
-        return Check(name, "not usable", reason, lost, access.root_remedy(root, "CAP_SYS_RAWIO"))
-    writes = files.read_word(f"{root}/sys/module/msr/parameters/allow_writes")
-    lockdown = files.read_text(f"{root}/sys/kernel/security/lockdown") or "[none]"
-    blocked = []
-    if writes == "off":
-        blocked.append("msr.allow_writes is off")
-    if "[none]" not in lockdown:
-        blocked.append("the kernel is locked down")
-    if blocked:
-        reason = f"readable, not writable: {' and '.join(blocked)}"
-        return Check(name, "limited", reason, "--source msr", None)
+        Registers(root, cpu).close()
+    except MsrError as error:
+        return Check(name, "not usable", error.cause, lost, error.fix)
+    if (refusal := msr.write_trouble(root)) is not None:
+        reason = f"readable, not writable: {refusal.why}"
+        return Check(name, "limited", reason, "--source msr", refusal.fix)
     return Check(name, "usable", "readable")
 
 

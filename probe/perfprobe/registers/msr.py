@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Self
 
 from perfprobe.cpu import files, identity
+from perfprobe.kernel import access
+from perfprobe.kernel.access import Trouble
 
 MSR_MAJOR = 202
 """Major device number of the msr driver (from Linux's major.h); the minor number is the CPU."""
@@ -65,7 +67,6 @@ TSC = 0x10
 PLATFORM_INFO = 0xCE
 
 _VALUE_FORMAT = struct.Struct("<Q")
-ROOT_FIX = "perftop --sudo"
 MODULE_FIX = "sudo modprobe msr"
 
 
@@ -127,7 +128,7 @@ class Registers:
             os.pwrite(self.fd, _VALUE_FORMAT.pack(value), register)
         except OSError as error:
             if error.errno in {errno.EPERM, errno.EACCES, errno.EBADF}:
-                raise _write_trouble(self._root, error) from None
+                raise _write_error(self._root, error) from None
             raise self._trouble("written", register, error) from None
         value_after = self.read(register)
         if value_after != value:
@@ -175,11 +176,8 @@ def _open_trouble(root: Path, cpu: int, error: OSError) -> MsrError:
             return MsrError(cause, effect, fix, code)
         return MsrError("no /dev/cpu/N/msr, and no msr module here to load", effect, code=code)
     if code in {errno.EACCES, errno.EPERM}:
-        if identity.is_in_user_namespace(root):
-            cause = f"/dev/cpu/{cpu}/msr needs root outside this user namespace"
-            return MsrError(cause, effect, "start perftop outside of it", code)
         cause = f"/dev/cpu/{cpu}/msr needs root (CAP_SYS_RAWIO)"
-        return MsrError(cause, effect, ROOT_FIX, code)
+        return MsrError(cause, effect, access.root_remedy(root, "CAP_SYS_RAWIO"), code)
     if code in {errno.ENXIO, errno.ENODEV}:
         return MsrError(f"CPU {cpu} is offline", effect, code=code)
     if code == errno.EMFILE:
@@ -188,22 +186,27 @@ def _open_trouble(root: Path, cpu: int, error: OSError) -> MsrError:
     return MsrError(f"{root / f'dev/cpu/{cpu}/msr'} cannot be opened: {reason}", effect, code=code)
 
 
-def _write_trouble(root: Path, error: OSError) -> MsrError:
+def write_trouble(root: Path) -> Trouble | None:
+    """Returns why the kernel refuses writes to MSRs; None if its files show no reason."""
+    if files.read_word(f"{root}/sys/module/msr/parameters/allow_writes") == "off":
+        fix = "echo on | sudo tee /sys/module/msr/parameters/allow_writes"
+        return Trouble("msr.allow_writes=off", fix)
+    locked = files.read_text(f"{root}/sys/kernel/security/lockdown")
+    if "[integrity]" in locked or "[confidentiality]" in locked:
+        fix = "boot without lockdown (Secure Boot turns it on), or use --source perf"
+        return Trouble("kernel lockdown", fix)
+    return None
+
+
+def _write_error(root: Path, error: OSError) -> MsrError:
     """Returns the error for a write that the kernel refuses. The errno is the same for lockdown and
-    for allow_writes; the kernel's files show which of them is the reason."""
+    for allow_writes."""
     code = error.errno or 0
     effect = "registers can be read, not programmed"
     if code == errno.EBADF:
         return MsrError("the register file was opened for reading", effect, code=code)
-    allowed = files.read_word(f"{root}/sys/module/msr/parameters/allow_writes")
-    if allowed == "off":
-        fix = "echo on | sudo tee /sys/module/msr/parameters/allow_writes"
-        return MsrError(
-            "the kernel refuses writes to MSRs (msr.allow_writes=off)", effect, fix, code
-        )
-    locked = files.read_text(f"{root}/sys/kernel/security/lockdown")
-    if "[integrity]" in locked or "[confidentiality]" in locked:
-        fix = "boot without lockdown (Secure Boot turns it on), or use --source perf"
-        return MsrError("kernel lockdown refuses writes to MSRs", effect, fix, code)
-    cause = "the kernel refuses writes to MSRs (lockdown or msr.allow_writes=off)"
-    return MsrError(cause, effect, "use --source perf", code)
+    trouble = write_trouble(root) or Trouble(
+        "lockdown or msr.allow_writes=off", "use --source perf"
+    )
+    cause = f"the kernel refuses writes to MSRs ({trouble.why})"
+    return MsrError(cause, effect, trouble.fix, code)

@@ -89,11 +89,14 @@ def test_msr_module_lockdown_and_refused_writes(
     assert "neither the msr driver's" in check(tree, "MSRs").why
     monkeypatch.setattr(msr, "_is_driver", lambda *_: True)
     assert check(tree, "MSRs").state == "usable"
-    trees.put(tree, "sys/module/msr/parameters/allow_writes", "off\n")
     trees.put(tree, "sys/kernel/security/lockdown", "none [integrity] confidentiality\n")
     verdict = check(tree, "MSRs")
-    assert verdict.state == "limited"
-    assert "allow_writes is off and the kernel is locked down" in verdict.why
+    assert (verdict.state, verdict.lost) == ("limited", "--source msr")
+    assert verdict.why == "readable, not writable: kernel lockdown"
+    trees.put(tree, "sys/module/msr/parameters/allow_writes", "off\n")
+    verdict = check(tree, "MSRs")
+    assert verdict.why == "readable, not writable: msr.allow_writes=off"
+    assert verdict.fix == "echo on | sudo tee /sys/module/msr/parameters/allow_writes"
 
 
 def test_the_watchdog_holds_a_counter(tree: Path) -> None:

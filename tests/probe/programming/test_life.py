@@ -128,7 +128,7 @@ def test_ineffective_writes_are_reported(tmp_path: Path, run_dir: Path, policy: 
 
 @pytest.mark.parametrize(("spec", "expected"), [
     ({"msr": False}, "modprobe msr"),
-    ({"open_error": "EPERM"}, "perftop --sudo"),
+    ({"open_error": "EPERM"}, "needs root (CAP_SYS_RAWIO)"),
     ({"reads": "zero"}, "returns 0 for all registers"),
     ({"override": {"version": 0}}, "CPUID.0AH says that this CPU has no counters"),
 ])  # fmt: skip

@@ -95,8 +95,8 @@ def test_modprobe_is_suggested_only_if_the_module_can_exist(
 
 @pytest.mark.parametrize(("error", "namespace", "cause", "fix"), [
     (errno.EACCES, False, "/dev/cpu/3/msr needs root (CAP_SYS_RAWIO)", "perftop --sudo"),
-    (errno.EPERM, True, "/dev/cpu/3/msr needs root outside this user namespace",
-     "start perftop outside of it"),
+    (errno.EPERM, True, "/dev/cpu/3/msr needs root (CAP_SYS_RAWIO)",
+     "start perftop outside this user namespace, as root"),
     (errno.ENXIO, False, "CPU 3 is offline", None),
     (errno.ENODEV, False, "CPU 3 is offline", None),
     (errno.EMFILE, False, "too many open files", "raise `ulimit -n`"),
@@ -106,6 +106,7 @@ def test_a_device_that_cannot_be_opened_has_its_cause(
     monkeypatch: pytest.MonkeyPatch, error: int, namespace: bool, cause: str, fix: str | None
 ) -> None:
     monkeypatch.setattr(identity, "is_in_user_namespace", lambda _: namespace)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(msr, "open_device", Mock(side_effect=OSError(error, "why")))
     with pytest.raises(MsrError) as caught:
         Registers(Path("/"), 3)
