@@ -27,6 +27,9 @@ PAUSE_NS = 400_000_000
 several times a second, and a loss of 5 %, counted in ticks of 10 ms, advances by one tick about
 every 200 ms. With a shorter limit, one problem would appear as many episodes.
 """
+MIN_SAMPLES = 2
+"""Minimum number of consecutive samples that show an episode. A single one may be the start or end
+of another episode, or contain a late tick of steal."""
 
 
 def util(batch: SampleBatch) -> Floats:
@@ -191,9 +194,21 @@ class RunningEpisodes:
         return episode
 
 
-def max_gap_ns(sample_ns: int) -> int:
-    """Returns the longest gap in ns that does not end an episode."""
-    return max(GAP_NS, GAP_SAMPLES * sample_ns)
+class PauseLimits:
+    """Longest pause, and longest gap in the stream, that do not end an episode, in ns."""
+
+    def __init__(self, sample_ns: int, pause_ns: int = PAUSE_NS) -> None:
+        self.pause_ns, self.gap_ns = pause_ns, max(GAP_NS, GAP_SAMPLES * sample_ns)
+
+    def is_gap(self, since_ns: int, time_ns: int) -> bool:
+        """Returns whether the stream has a gap between these times, or time runs backwards."""
+        return not 0 < time_ns - since_ns <= self.gap_ns
+
+    def has_ended(self, high: HighShare, time_ns: int, *, known: bool) -> bool:
+        """Returns whether a high share has ended. `known`: whether the sample has a value."""
+        if not known:
+            return time_ns - high.last_ns > self.gap_ns
+        return high.pause_start_ns is not None and time_ns - high.pause_start_ns >= self.pause_ns
 
 
 @dataclass(slots=True)
@@ -218,7 +233,7 @@ class RecordEpisodes:
         ends."""
         self.time_ns, self.span_s = reader.hello.raw_ns, 0.0
         """Raw time of the newest record, and the time in s that it covers."""
-        self._gap_ns = max_gap_ns(reader.hello.sample_ns)
+        self._pauses = PauseLimits(reader.hello.sample_ns)
         self.running: dict[Hashable, RecordEpisode] = {}
         self._episodes, self._kind, self._start, self._end = episodes, kind, start, end
         self._shown: set[Hashable] = set()
@@ -226,9 +241,9 @@ class RecordEpisodes:
     def begin_record(self, time_ns: int) -> bool:
         """Stores the time of a new record. Returns whether it covers exactly the time since the
         previous record, or since the start of the stream."""
-        span_ns, self.time_ns = time_ns - self.time_ns, time_ns
-        self.span_s = span_ns / 1e9
-        return 0 < span_ns <= self._gap_ns
+        since_ns, self.time_ns = self.time_ns, time_ns
+        self.span_s = (time_ns - since_ns) / 1e9
+        return not self._pauses.is_gap(since_ns, time_ns)
 
     def add(self, key: Hashable, cause: str, lost_s: float) -> RecordEpisode | None:
         """Adds the seconds that a key lost in the newest record. Returns the key's running episode;
@@ -354,24 +369,6 @@ class HighShare:
             self.pause_sums.append(sums)
 
 
-@dataclass(frozen=True, slots=True)
-class PauseLimits:
-    """Longest pause, and longest gap in the stream, that do not end an episode, in ns."""
-
-    pause_ns: int
-    gap_ns: int
-
-    def is_gap(self, since_ns: int, time_ns: int) -> bool:
-        """Returns whether the stream has a gap between these times, or time runs backwards."""
-        return not 0 < time_ns - since_ns <= self.gap_ns
-
-    def has_ended(self, high: HighShare, time_ns: int, *, known: bool) -> bool:
-        """Returns whether a high share has ended. `known`: whether the sample has a value."""
-        if not known:
-            return time_ns - high.last_ns > self.gap_ns
-        return high.pause_start_ns is not None and time_ns - high.pause_start_ns >= self.pause_ns
-
-
 @dataclass(slots=True, eq=False, kw_only=True)
 class ShareEpisode(HighShare):
     totals: SumsWithoutEnds = field(default_factory=SumsWithoutEnds)
@@ -389,9 +386,11 @@ S = TypeVar("S", bound=ShareEpisode)
 class DetectorEpisodes(Generic[S]):
     """The running episodes of one detector. Each position belongs to at most one of them."""
 
-    def __init__(self, episodes: RunningEpisodes, pauses: PauseLimits) -> None:
+    def __init__(
+        self, reader: SampleReader, episodes: RunningEpisodes, pause_ns: int = PAUSE_NS
+    ) -> None:
         self.running: list[S] = []
-        self.pauses = pauses
+        self.pauses = PauseLimits(reader.hello.sample_ns, pause_ns)
         self._episodes = episodes
 
     def member_mask(self, count: int) -> Bools:
@@ -420,13 +419,20 @@ class ShareEpisodes(DetectorEpisodes[ShareEpisode]):
     if their shares rise in the same sample or one sample apart."""
 
     def __init__(
-        self, episodes: RunningEpisodes, kind: str, start: float, end: float, sample_ns: int, *,
-        min_samples: int = 1, pause_ns: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        reader: SampleReader,
+        episodes: RunningEpisodes,
+        kind: str,
+        start: float,
+        end: float,
+        *,
+        min_samples: int = MIN_SAMPLES,
+        pause_ns: int = PAUSE_NS,
+    ) -> None:
         """`start`: the share that starts an episode. `end`: the share below which it pauses.
         `min_samples`: number of consecutive samples with a high share that make an episode.
         `pause_ns`: length of a pause that ends an episode, at the start of the pause."""
-        super().__init__(episodes, PauseLimits(pause_ns, max_gap_ns(sample_ns)))
+        super().__init__(reader, episodes, pause_ns)
         self._kind = kind
         self._start, self._end, self._min_samples = start, end, min_samples
         self._cpu_lists: Sequence[Sequence[int]] = ()

@@ -18,22 +18,18 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine import (
-    PAUSE_NS,
+    MIN_SAMPLES,
     AllSums,
     HighShare,
     PauseLimits,
     RunningEpisodes,
-    max_gap_ns,
 )
 from perftop.model.confidence import TaskOnCpu
 from perftop.model.kinds import Episode
+from perftop.model.sample_reader import SampleReader
 from perftop.model.tasks import Task
 
 NEIGHBOUR = "neighbour"
-MIN_LOSS_SAMPLES = 2
-"""Minimum number of samples with a loss before it is reported. A single sample may contain a stray
-tick, or the start or end of another disturbance.
-"""
 
 
 @dataclass(slots=True, eq=False)
@@ -52,14 +48,24 @@ class NeighbourLoss:
 class NeighbourLosses:
     """Detects losses to one kind of neighbour, by the high shares of positions."""
 
-    def __init__(self, episodes: RunningEpisodes, cause: str, groups: Ints, sample_ns: int, *,
-                 start: float, end: float, min_loss: float = 0.0) -> None:  # fmt: skip
+    def __init__(
+        self,
+        reader: SampleReader,
+        episodes: RunningEpisodes,
+        cause: str,
+        groups: Ints,
+        start: float,
+        end: float,
+        *,
+        min_loss: float = 0.0,
+    ) -> None:
         """`start`: the share that starts a loss. `end`: the share below which it pauses.
         `min_loss`: minimum total loss, in the unit of the weights."""
         self.running: list[NeighbourLoss] = []
         self._episodes, self._cause, self._groups = episodes, cause, groups
         self._start, self._end, self._min_loss = start, end, min_loss
-        self._sample_ns, self._pauses = sample_ns, PauseLimits(PAUSE_NS, max_gap_ns(sample_ns))
+        self._sample_ns = reader.hello.sample_ns
+        self._pauses = PauseLimits(self._sample_ns)
         n = len(groups)
         self.shares: dict[int, HighShare] = {}
         """The high share of each position that has ever had a loss, with sums of loss and weight.
@@ -76,8 +82,9 @@ class NeighbourLosses:
         lost, weight = _total_loss(self.shares[position]).tolist()
         return float(lost / weight) if weight > 0 else float("nan")
 
-    def step(self, shares: Floats, weights: Floats, may_begin: Bools, since_ns: int,
-             time_ns: int) -> list[Episode]:  # fmt: skip
+    def step(
+        self, shares: Floats, weights: Floats, may_begin: Bools, since_ns: int, time_ns: int
+    ) -> list[Episode]:
         """Processes one sample. Returns the episodes that ended. `shares` are NaN where unknown."""
         self.is_new_loss = self.is_losing & False
         if self._pauses.is_gap(since_ns, time_ns):
@@ -117,7 +124,7 @@ class NeighbourLosses:
         changed = []
         for i in np.flatnonzero(self.is_losing & ~self.is_in_episode & is_proven).tolist():
             share = self.shares[i]
-            long_enough = share.totals.sample_count >= MIN_LOSS_SAMPLES and share.last_ns == time_ns
+            long_enough = share.totals.sample_count >= MIN_SAMPLES and share.last_ns == time_ns
             if not (long_enough and np.asarray(share.totals.sums)[0] >= self._min_loss):
                 continue
             loss = self._neighbour_loss(i)

@@ -94,9 +94,7 @@ class MemoryLosses:
         count = int(groups.max(initial=-1)) + 1
         rows = [np.flatnonzero(groups == n).tolist() for n in range(count)]
         self._members = [[self._cpu_lists[row][0] for row in members] for members in rows]
-        self.losses = NeighbourLosses(
-            episodes, self.cause, groups, reader.hello.sample_ns, start=LOSS_START, end=LOSS_END
-        )
+        self.losses = NeighbourLosses(reader, episodes, self.cause, groups, LOSS_START, LOSS_END)
         self.programs = UndisturbedPrograms(
             self.losses, self._cpu_lists, running, learned_rows=7, loss_rows=5
         )

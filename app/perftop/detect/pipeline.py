@@ -13,10 +13,10 @@ from perftop.base.arrays import Bools, Ints
 from perftop.detect.engine import (
     MIN_BUSY,
     Detector,
+    PauseLimits,
     RunningEpisodes,
     busy_cpus,
     highest_values,
-    max_gap_ns,
     wanted_share,
 )
 from perftop.detect.losses import NeighbourLosses
@@ -48,7 +48,7 @@ class Detection:
         """`kinds`: the kinds of episodes to detect; None: all. `is_shown`: whether a screen reads
         the state of `neighbours` between two calls of `process`."""
         self._reader, self._episodes, self._is_shown = reader, episodes, is_shown
-        self._gap_ns = max_gap_ns(reader.hello.sample_ns)
+        self._gap_ns = PauseLimits(reader.hello.sample_ns).gap_ns
         self.quotas = QuotaStops(reader, episodes)
         self.neighbours = Neighbours(reader, episodes, self.quotas)
         self.ramps = Ramps(reader)
@@ -366,14 +366,13 @@ class HypervisorLosses:
     """Detects that the hypervisor takes time of busy CPUs."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes, groups: Ints) -> None:
-        hello = reader.hello
         self._cpu_lists = reader.single_cpus
-        self._host = hello.virtualisation
+        self._host = reader.hello.virtualisation
         self._known = bool(reader.evaluator.variants.get("steal"))
+        limits = HYPERVISOR_START, HYPERVISOR_END
         self.losses = NeighbourLosses(
-            episodes, "hypervisor", groups, hello.sample_ns,
-            start=HYPERVISOR_START, end=HYPERVISOR_END, min_loss=MIN_STOLEN_S,
-        )  # fmt: skip
+            reader, episodes, "hypervisor", groups, *limits, min_loss=MIN_STOLEN_S
+        )
 
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         """Returns the first sample in which a loss may start, or `last`. Not valid during a

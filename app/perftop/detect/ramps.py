@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.detect.engine import GAP_SAMPLES, Detector, cycles_and_time, max_gap_ns, util
+from perftop.detect.engine import GAP_SAMPLES, Detector, PauseLimits, cycles_and_time, util
 from perftop.model.confidence import confidence
 from perftop.model.counters import Cores
 from perftop.model.delta import distinct, first_true, latest_known_values
@@ -69,8 +69,8 @@ class _WakeUps(NamedTuple):
 class Ramps(Detector):
     def __init__(self, reader: SampleReader) -> None:
         self.is_available = bool(reader.evaluator.variants["busy_hz"])
-        sample_ns = reader.hello.sample_ns
-        self._gap_ns, self._stale_ns = max_gap_ns(sample_ns), (GAP_SAMPLES + 0.5) * sample_ns
+        self._pauses = PauseLimits(reader.hello.sample_ns)
+        self._stale_ns = (GAP_SAMPLES + 0.5) * reader.hello.sample_ns
         self._reset(reader.cores)
 
     def _reset(self, cores: Cores) -> None:
@@ -94,7 +94,7 @@ class Ramps(Detector):
     def process(self, sample: Sample) -> list[Episode]:
         """Processes one sample. Returns the ramps that have ended, as episodes."""
         time_ns, busy = sample.time_ns, sample.part(util)
-        is_gap = not 0 < time_ns - sample.since_ns <= self._gap_ns
+        is_gap = self._pauses.is_gap(sample.since_ns, time_ns)
         if is_gap or sample.cores is not self._cores:
             self._reset(sample.cores)
         if is_gap:

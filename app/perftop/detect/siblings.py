@@ -87,9 +87,7 @@ class SiblingLosses:
     ) -> None:
         self._cpu_lists = reader.single_cpus
         self._running = running
-        self.losses = NeighbourLosses(
-            episodes, "sibling", groups, reader.hello.sample_ns, start=LOSS_START, end=LOSS_END
-        )
+        self.losses = NeighbourLosses(reader, episodes, "sibling", groups, LOSS_START, LOSS_END)
         n = len(groups)
         self._programs = UndisturbedPrograms(
             self.losses, self._cpu_lists, running, learned_rows=3, loss_rows=6

@@ -11,7 +11,6 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine import (
-    PAUSE_NS,
     Detector,
     RunningEpisodes,
     ShareEpisode,
@@ -20,7 +19,6 @@ from perftop.detect.engine import (
     counter_advances,
     halts_involuntarily,
     has_steal,
-    max_gap_ns,
 )
 from perftop.detect.low_clock_causes import MIN_ACTIVE_SHARE
 from perftop.model.confidence import KERNEL, confidence
@@ -164,8 +162,6 @@ class ClockModulation:
 HALT_START, HALT_END = 0.003, 0.0015
 """Shares of the time, in excess of the possible error, at which an episode starts and below which
 it ends. A machine without a fault loses up to 0.0006; losses from about 0.005 matter."""
-MIN_SAMPLES = 2
-"""Minimum number of samples with the loss. A single one may contain a late tick of steal."""
 MIN_EVALUATED_NS = 80_000_000
 """Minimum length in ns of an evaluated span. Shorter samples are joined, because time is lost in
 pieces: to SMIs about ten times a second, to a hypervisor in ticks."""
@@ -214,12 +210,7 @@ class Halts(Detector):
         self.is_available = bool(reader.evaluator.variants["involuntary"])
         self._standstill, self._markers = Standstill(reader), HaltMarkers(reader)
         self._cpu_lists = reader.single_cpus
-        sample_ns = reader.hello.sample_ns
-        self._halts = ShareEpisodes(
-            episodes, "involuntary-halt", HALT_START, HALT_END, sample_ns, min_samples=MIN_SAMPLES,
-            pause_ns=PAUSE_NS,
-        )  # fmt: skip
-        self._gap_ns = max_gap_ns(sample_ns)
+        self._halts = ShareEpisodes(reader, episodes, "involuntary-halt", HALT_START, HALT_END)
         self._joined_samples: tuple[int, Floats] | None = None
         """Start in raw ns and sums of the samples that are being joined; None if there are none."""
         self._guest, rows = reader.hello.virtualisation is not None, len(reader.hello.topology)
@@ -233,18 +224,20 @@ class Halts(Detector):
             self._steal_ns[sample.values["steal"] > 0] = sample.time_ns
         if self.is_calm and not sample.part(self._has_halt):
             return []
-        since_ns, sums = sample.since_ns, sample.part(self._sums).copy()
-        may_be_stolen = sample.time_ns - self._steal_ns < UNCOUNTED_STEAL_SPAN_NS
+        since_ns, time_ns = sample.since_ns, sample.time_ns
+        sums = sample.part(self._sums).copy()
+        may_be_stolen = time_ns - self._steal_ns < UNCOUNTED_STEAL_SPAN_NS
         sums[STEAL_ERROR] = TICK_S * (self._guest | may_be_stolen)
         # Previous samples that were too short are joined, but not across a gap in the stream.
-        if self._joined_samples is not None and 0 < sample.time_ns - since_ns <= self._gap_ns:
+        is_gap = self._halts.pauses.is_gap(since_ns, time_ns)
+        if self._joined_samples is not None and not is_gap:
             since_ns, earlier_sums = self._joined_samples
             joined_sums = earlier_sums + sums
             # an error in one sample is compensated in the next
             errors = [READ_ERROR, STEAL_ERROR]
             joined_sums[errors] = np.maximum(earlier_sums[errors], sums[errors])
             sums = joined_sums
-        if 0 < sample.time_ns - since_ns < MIN_EVALUATED_NS:
+        if 0 < time_ns - since_ns < MIN_EVALUATED_NS:
             self._joined_samples, self.is_calm = (since_ns, sums), False
             return []
         self._joined_samples = None
@@ -252,9 +245,10 @@ class Halts(Detector):
         lost_s, idle_s, read_s, steal_s = further_sums[:4]
         with np.errstate(divide="ignore", invalid="ignore"):
             excess_share = np.maximum((lost_s - idle_s - read_s - steal_s) / span_s, 0.0)
-        times, cores = (since_ns, sample.time_ns), sample.cores
-        group = np.append(cores.group, -1)[cores.core_by_cpu]
-        ended = self._halts.step(excess_share, span_s, group, self._cpu_lists, *times, further_sums)
+        group = np.append(sample.cores.group, -1)[sample.cores.core_by_cpu]
+        ended = self._halts.step(
+            excess_share, span_s, group, self._cpu_lists, since_ns, time_ns, further_sums
+        )
         for halt in self._halts.running:
             _describe_halt(halt)
         self.is_calm = self._halts.is_quiet
@@ -371,8 +365,6 @@ THROTTLE_CAUSES = (*HEAT_BITS, "modulation")
 THROTTLE_START, THROTTLE_END = MIN_ACTIVE_SHARE, MIN_ACTIVE_SHARE / 2
 """Shares of polls or time at which an episode starts and below which it ends. From THROTTLE_START
 on, a status can be the cause of a drop."""
-MIN_THROTTLED_SAMPLES = 2
-"""Minimum number of samples with the status. A single one may be the start or end of a drop."""
 KNOWN_S, MODULATION, STATUSES = 3, 4, 5
 """Further indexes in the sums of a throttle: the time in s to which the lost seconds refer, the
 share that modulation requested, and the share of each cause."""
@@ -399,10 +391,7 @@ class Throttles(Detector):
         self.triggers = [*self._polled_triggers, *kernel_triggers]
         self.is_available, self.follows_drops = bool(self.triggers), bool(self._kernel_columns)
         self._standstill = Standstill(reader)
-        self._throttles = ShareEpisodes(
-            episodes, "throttle", THROTTLE_START, THROTTLE_END, reader.hello.sample_ns,
-            min_samples=MIN_THROTTLED_SAMPLES, pause_ns=PAUSE_NS,
-        )  # fmt: skip
+        self._throttles = ShareEpisodes(reader, episodes, "throttle", THROTTLE_START, THROTTLE_END)
 
     def process(self, sample: Sample) -> list[Episode]:
         ended = self._kernel_throttles(sample) if self._kernel_columns else []

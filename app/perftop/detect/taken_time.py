@@ -13,6 +13,7 @@ from perftop.base.arrays import Floats
 from perftop.base.text import safe_text
 from perftop.detect.engine import (
     Detector,
+    PauseLimits,
     RecordDetector,
     RecordEpisodes,
     RunningEpisodes,
@@ -21,7 +22,6 @@ from perftop.detect.engine import (
     counter_advances,
     has_record,
     has_steal,
-    max_gap_ns,
 )
 from perftop.model.confidence import confidence
 from perftop.model.control_groups import Quotas, memory_groups, owner
@@ -331,7 +331,7 @@ class Steals(Detector):
         self._cpu_lists = reader.single_cpus
         self._host = np.zeros(len(rows), int)
         self._steals = ShareEpisodes(
-            episodes, "steal", STEAL_START, STEAL_END, reader.hello.sample_ns
+            reader, episodes, "steal", STEAL_START, STEAL_END, min_samples=1, pause_ns=0
         )
         self._tick_counts = np.zeros(len(rows))
         """For each CPU: number of consecutive ticks that are close enough for a high share."""
@@ -402,7 +402,7 @@ class Smis(Detector):
         self._column = reader.counters.columns.get("smi")
         self.is_available = self._column is not None
         self.triggers = [] if self._column is None else [counter_advances(self._column)]
-        self._gap_ns = max_gap_ns(reader.hello.sample_ns)
+        self._pauses = PauseLimits(reader.hello.sample_ns)
         self._episode: Episode | None = None
         self._counts = np.zeros(len(self._cpus))
         self._last_ns = 0
@@ -424,7 +424,7 @@ class Smis(Detector):
         counted = smi_counts > 0
         if self._episode is None and not counted.any():
             return []
-        is_whole = 0 < time_ns - since_ns <= self._gap_ns
+        is_whole = not self._pauses.is_gap(since_ns, time_ns)
         ended = [] if is_whole else self._end()
         if is_whole and counted.any():
             is_too_long = span_ns > MAX_SPAN_RATIO * (time_ns - since_ns)

@@ -19,16 +19,13 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine import (
-    PAUSE_NS,
     Detector,
     DetectorEpisodes,
-    PauseLimits,
     RunningEpisodes,
     ShareEpisode,
     ShareEpisodes,
     counter_advances,
     cycles_and_time,
-    max_gap_ns,
     util,
 )
 from perftop.detect.losses import blamed_tasks
@@ -159,8 +156,7 @@ class TurboDrops(Detector):
         self._reader, self._job = reader, job
         self.is_available = reader.turbo.has_ceilings
         self._tally = CounterTally(reader.counters, USED_COUNTERS)
-        pauses = PauseLimits(PAUSE_NS, max_gap_ns(reader.hello.sample_ns))
-        self._drops: DetectorEpisodes[_Drop] = DetectorEpisodes(episodes, pauses)
+        self._drops: DetectorEpisodes[_Drop] = DetectorEpisodes(reader, episodes)
         self._highest_limit_w = np.full(len(reader.hello.packages), np.nan)
         """The highest power limit so far, by package; NaN where unknown."""
         self._regroup(reader.cores)
@@ -429,8 +425,6 @@ class TurboDrops(Detector):
 LICENSE_START, LICENSE_END = MIN_ACTIVE_SHARE, MIN_ACTIVE_SHARE / 2
 """Shares of a core's cycles at SIMD levels at which an episode starts and below which it ends. From
 LICENSE_START on, a level can be the cause of a drop."""
-MIN_SAMPLES = 2
-"""Minimum number of samples with the level. A single one may be the start or end of a drop."""
 MIN_MISSING = 0.01
 """Minimum distance of a clock from its ceiling that is reported, as a share of the ceiling. A step
 of the clock is two to three times as large."""
@@ -447,10 +441,7 @@ class Licenses(Detector):
         self._levels = [key for key in LICENSE_COUNTERS if key in reader.counters.columns]
         self.is_available = bool(self._levels)
         self.triggers = [counter_advances(reader.counters.columns[key]) for key in self._levels]
-        self._licenses = ShareEpisodes(
-            episodes, "license", LICENSE_START, LICENSE_END, reader.hello.sample_ns,
-            min_samples=MIN_SAMPLES, pause_ns=PAUSE_NS,
-        )  # fmt: skip
+        self._licenses = ShareEpisodes(reader, episodes, "license", LICENSE_START, LICENSE_END)
 
     def process(self, sample: Sample) -> list[Episode]:
         cores = sample.cores

@@ -60,9 +60,10 @@ class JobWaits:
         self._quota_ns = 0
         """Raw time in ns of the last record of quotas that was used."""
         self._cpu_lists = reader.single_cpus
-        self.losses = NeighbourLosses(episodes, "scheduler", groups, reader.hello.sample_ns,
-                                      start=QUEUE_START, end=QUEUE_END,
-                                      min_loss=MIN_WAITED_S)  # fmt: skip
+        limits = QUEUE_START, QUEUE_END
+        self.losses = NeighbourLosses(
+            reader, episodes, "scheduler", groups, *limits, min_loss=MIN_WAITED_S
+        )
         self._switch_sums: dict[NeighbourLoss, list[float]] = {}
         """For each running loss: the number of involuntary switches of the job's threads on its
         CPUs, and the seconds in which they were counted."""
@@ -171,8 +172,7 @@ class TurboBudget:
         self._packages = reader.hello.packages
         self._topology = reader.hello.topology
         groups: Ints = np.arange(len(self._packages), dtype=np.int64)
-        self.losses = NeighbourLosses(episodes, "package", groups, reader.hello.sample_ns,
-                                      start=CLOCK_START, end=CLOCK_END)  # fmt: skip
+        self.losses = NeighbourLosses(reader, episodes, "package", groups, CLOCK_START, CLOCK_END)
         self._best_clocks: dict[int, _JobClock] = {}
         """By package, the job's clock while the fewest cores ran other tasks."""
 

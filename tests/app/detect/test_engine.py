@@ -6,14 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+import synth
 from rate_streams import S, SteppedDetector
 
-from perftop.detect.engine import ShareEpisodes, max_gap_ns
+from perftop.detect.engine import PauseLimits, ShareEpisodes
 from perftop.detect.losses import NeighbourLosses, blamed_tasks
 from perftop.model.confidence import TaskOnCpu
+from perftop.model.sample_reader import SampleReader
 from perftop.model.tasks import Task
 
 NAN = float("nan")
+READER = SampleReader(synth.hello())
 NAMES = [[0, 3], [1, 4], [2, 5]]
 
 
@@ -23,7 +26,7 @@ class SteppedShares(SteppedDetector):
     def __init__(self, *, min_samples: int = 1, pause_samples: int = 0) -> None:
         super().__init__()
         self.episodes = ShareEpisodes(
-            self.detector, "made", 0.2, 0.1, S, min_samples=min_samples,
+            READER, self.detector, "made", 0.2, 0.1, min_samples=min_samples,
             pause_ns=pause_samples * S,
         )  # fmt: skip
 
@@ -125,7 +128,7 @@ def test_a_gap_in_the_stream_ends_all_episodes(
     (S, 5_000_000_000), (1_600_000_000, 5_000_000_000), (2_000_000_000, 6_000_000_000),
 ])  # fmt: skip
 def test_the_longest_gap_is_at_least_three_samples(sample_ns: int, gap_ns: int) -> None:
-    assert max_gap_ns(sample_ns) == gap_ns
+    assert PauseLimits(sample_ns).gap_ns == gap_ns
 
 
 def test_positions_without_weight_are_unknown() -> None:
@@ -160,7 +163,7 @@ class SteppedLosses(SteppedDetector):
     ) -> None:
         super().__init__()
         self.losses = NeighbourLosses(
-            self.detector, "made", np.array(groups or [0] * cpus), S, start=0.1, end=0.05,
+            READER, self.detector, "made", np.array(groups or [0] * cpus), 0.1, 0.05,
             min_loss=min_loss,
         )  # fmt: skip
 
