@@ -329,8 +329,8 @@ class MemoryLosses:
             numbers = {name: number for number, name in enumerate(names, 1)}
             programs = [numbers[task[1]] if task else 0 for task in tasks]
             self._set_programs(np.array(programs, np.int64))
-            self._package_tasks = [{task for task in snapshot.top_task_keys(cpus) if task}
-                         for cpus in self._members]  # fmt: skip
+            keys_by_package = map(snapshot.top_task_keys, self._members)
+            self._package_tasks = [{key for key in keys if key} for keys in keys_by_package]
         self.programs.update_programs(busy)
         losing = {*self._package[self.losses.is_losing].tolist()}
         for package, tasks_now in enumerate(self._package_tasks):
@@ -354,15 +354,15 @@ class MemoryLosses:
 
     def _suspects(self, loss: NeighbourLoss, job_pids: set[int]) -> list[tuple[Task, int]]:
         """Returns other programs' tasks that did not run before the loss, busiest first."""
-        tasks = self._running.snapshot.top_task_keys(loss.episode.cpus)
-        names = {task[1] for task in tasks if task}
+        victims = self._running.snapshot.top_task_keys(loss.episode.cpus)
+        names, quiet_tasks = {key[1] for key in victims if key}, self._quiet_tasks[loss.group][0]
         suspects = [
             (task, cpu)
-            for cpu in self._members[loss.group]
-            for task in self._running.tasks_on(cpu)[:1]
-            if task.comm not in names and task.pid not in job_pids
-            and (task.pid, task.comm) not in self._quiet_tasks[loss.group][0]
-        ]  # fmt: skip
+            for task, cpu in self._running.top_tasks(self._members[loss.group])
+            if task.comm not in names
+            and task.pid not in job_pids
+            and (task.pid, task.comm) not in quiet_tasks
+        ]
         return sorted(suspects, key=lambda pair: -pair[0].share)[:MAX_NAMED_TASKS]
 
 

@@ -259,9 +259,8 @@ class SiblingLosses:
         if age_ns > MAX_AGE_NS:
             episode.evidence["since_alone_s"] = round(age_ns / 1e9)
         if names_tasks:
-            tasks = [(task, cpu) for i in members if self._sibling_rows[i] >= 0
-                     for cpu in self._cpu_lists[self._sibling_rows[i]]
-                     for task in self._running.tasks_on(cpu)[:1]]  # fmt: skip
+            rows = [row for row in self._sibling_rows[members].tolist() if row >= 0]
+            tasks = self._running.top_tasks(cpu for row in rows for cpu in self._cpu_lists[row])
             episode.evidence |= blamed_tasks(tasks, job_pids)
         episode.evidence["changes_with_sibling"] = ValueWithMax(matches, edges)
 

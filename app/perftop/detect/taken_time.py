@@ -81,9 +81,9 @@ class InterruptStorms(RecordDetector):
                     list() as lines,
                     list() as kinds,
                 ] if re.fullmatch("[0-9]{1,6}", cpu_text) and int(cpu_text) in self._position:
-                    daemon_shares = [task.share for task in snapshot.tasks_on(cpu_text)
-                              if task.comm == f"ksoftirqd/{cpu_text}"]  # fmt: skip
-                    softirq = max(0.0, _valid_share(softirq) - sum(daemon_shares))
+                    name, ran = f"ksoftirqd/{cpu_text}", snapshot.tasks_on(cpu_text)
+                    daemon_share = sum(task.share for task in ran if task.comm == name)
+                    softirq = max(0.0, _valid_share(softirq) - daemon_share)
                     shares = _valid_share(tasks), _valid_share(irq), softirq
                     sources = _costliest_source(lines), _costliest_source(kinds)
                     self._add_shares(int(cpu_text), *shares, *sources)
@@ -178,12 +178,9 @@ class MemoryStalls(RecordDetector):
                 # The CPU of a stalled task is unknown, so one on which a task of the group ran is
                 # used.
                 snapshot = TaskSnapshot.from_records(records) or TaskSnapshot()
-                cpus = [
-                    cpu for cpu in self._cpus
-                    if any(task.pid in stall.pids or not stall.group
-                           for task in snapshot.tasks_on(str(cpu)))
-                ]  # fmt: skip
-                episode.cpus = cpus[:1] or self._cpus[:1]
+                tasks = (task for cpu in self._cpus for task in snapshot.tasks_on(str(cpu)))
+                pids = stall.pids if stall.group else {task.pid for task in tasks}
+                episode.cpus = (snapshot.cpus_of(pids, self._cpus) or self._cpus)[:1]
             episode.depth = min(1.0, current.lost_s / current.span_s)
             if stall.group:
                 evidence["owner"], evidence["group"] = owner(stall.group), stall.group
@@ -254,15 +251,18 @@ class QuotaStops(Detector):
         return self._stops.time_ns
 
     def has_quota(self, pids: Collection[int]) -> bool:
-        return any(not {*pids}.isdisjoint(members) for members in self.quotas.newest_pids.values())
+        return bool(self._groups_of(pids))
 
     def stopped_s(self, pids: Collection[int]) -> float:
         """Returns the seconds for which quotas stopped these processes in the newest record, summed
         over CPUs. If groups are nested, only the largest value counts."""
-        quotas = self.quotas
-        times = [quotas.by_group[group].newest_s for group, members in quotas.newest_pids.items()
-                   if not {*pids}.isdisjoint(members)]  # fmt: skip
-        return max(times, default=0.0)
+        by_group = self.quotas.by_group
+        return max((by_group[group].newest_s for group in self._groups_of(pids)), default=0.0)
+
+    def _groups_of(self, pids: Collection[int]) -> list[str]:
+        """Returns the groups in the newest record whose quotas apply to one of these processes."""
+        newest_pids = self.quotas.newest_pids.items()
+        return [group for group, members in newest_pids if not {*pids}.isdisjoint(members)]
 
     def process(self, sample: Sample) -> list[Episode]:
         return self.process_records(sample.records, sample.time_ns)
@@ -278,8 +278,7 @@ class QuotaStops(Detector):
         snapshot = TaskSnapshot.from_records(records) or TaskSnapshot()
         for group, pids in self.quotas.newest_pids.items() if is_whole else ():
             quota = self.quotas.by_group[group]
-            cpus = [cpu for cpu in self._cpus
-                    if any(task.pid in pids for task in snapshot.tasks_on(str(cpu)))]  # fmt: skip
+            cpus = snapshot.cpus_of(pids, self._cpus)
             if cpus or group in self._stops.running:
                 stop = self._stops.add(group, "quota", quota.newest_s)
                 if stop is None:

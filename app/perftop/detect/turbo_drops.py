@@ -265,8 +265,8 @@ class TurboDrops(Detector):
         is_deep &= drop_sample.is_below(DROP_START) & ~self._has_drop()
         for key in distinct(drop_sample.key[is_deep]):
             self._begin(key, drop_sample, is_deep)
-        licensed = [drop for drop in self._drops.running
-                    if drop.episode.cause == "license" and not drop.episode.is_calm]  # fmt: skip
+        dropping = (drop for drop in self._drops.running if not drop.episode.is_calm)
+        licensed = [drop for drop in dropping if drop.episode.cause == "license"]
         if licensed:
             self._find_simd_tasks(licensed, sample, drop_sample.sums)
         return ended

@@ -120,8 +120,12 @@ class JobWaits:
             evidence["involuntary_switches_per_s"] = round(sums[0] / sums[1], 1)
         if self._running.time_ns == sample.time_ns or "who" not in evidence:
             cpus = [cpu for i in loss.members for cpu in self._cpu_lists[i]]
-            tasks = [(task, cpu) for cpu in cpus for task in self._running.tasks_on(cpu)
-                     if task.share >= MIN_TASK_SHARE and task.pid not in job_pids]  # fmt: skip
+            ran = ((task, cpu) for cpu in cpus for task in self._running.tasks_on(cpu))
+            tasks = [
+                (task, cpu)
+                for task, cpu in ran
+                if task.share >= MIN_TASK_SHARE and task.pid not in job_pids
+            ]
             # Threads of the job may also wait for each other. Records of processes do not show
             # this: they assign a process to the CPU of its first thread.
             by_cpu: dict[int, list[ThreadActivity]] = {}
@@ -245,8 +249,7 @@ class TurboBudget:
         counted = drop is None and bool(np.isfinite(best.ceiling_hz - clock.ceiling_hz))
         episode.confidence = confidence("neighbour", "package", counted=counted)
         if self._running.time_ns and "who" not in episode.evidence:
-            package_tasks = [(task, cpu) for cpu in self._packages[package]
-                   for task in self._running.tasks_on(cpu)[:1]]  # fmt: skip
+            package_tasks = self._running.top_tasks(self._packages[package])
             tasks = [(task, cpu) for task, cpu in package_tasks if task.pid not in job_pids]
             tasks.sort(key=lambda pair: -pair[0].share)
             episode.evidence |= blamed_tasks(tasks, job_pids)

@@ -7,7 +7,7 @@ unprintable characters in names are replaced.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice, zip_longest
 from math import inf, nan
@@ -144,6 +144,10 @@ class TaskSnapshot:
     def tasks_on(self, cpu: str) -> list[Task]:
         """Returns the tasks that ran most on this CPU, in descending order."""
         return [activity.task for activity in self.activity_on(cpu)]
+
+    def cpus_of(self, pids: Collection[int], cpus: Iterable[int]) -> list[int]:
+        """Returns those of these CPUs on which one of the processes ran."""
+        return [cpu for cpu in cpus if any(task.pid in pids for task in self.tasks_on(str(cpu)))]
 
     def top_task_keys(self, cpus: Sequence[int]) -> list[tuple[int, str] | None]:
         """Returns the PID and name of the task that ran most on each of these CPUs; None where
@@ -286,6 +290,10 @@ class RunningTasks:
     def tasks_on(self, cpu: int) -> list[Task]:
         """Returns the tasks that ran most on this CPU, in descending order."""
         return self.snapshot.tasks_on(str(cpu))
+
+    def top_tasks(self, cpus: Iterable[int]) -> list[tuple[Task, int]]:
+        """Returns the task that ran most on each of these CPUs, with the CPU."""
+        return [(task, cpu) for cpu in cpus for task in self.tasks_on(cpu)[:1]]
 
 
 STOP_REASONS = {"T": "SIGSTOP", "t": "a debugger", "F": "a frozen group"}
