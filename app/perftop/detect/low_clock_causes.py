@@ -285,7 +285,7 @@ class CounterTally:
             width, names = 2, [""]
             if column.counter.kind == "flags":
                 width, names = column.counter.columns, column.counter.parts
-            if width < 2 or (base is not None and base.scope != column.scope):
+            if width < 2 or (base is not None and base.block != column.block):
                 continue
             offset = len(bases)
             self.entries[key] = _TallyColumn(column, base, offset, width)

@@ -82,6 +82,16 @@ def drop_case(
     return DropCase(DropCounts(tally, np.asarray(sums)[0]), cap, is_guest, governor)
 
 
+def case_of(*, is_guest: bool = False, **means: float) -> DropCase:
+    """Returns a drop with exactly these means."""
+    tally = CounterTally(reader().counters, USED_COUNTERS)
+    sums = np.zeros(tally.width)
+    for key, mean in means.items():
+        column = tally.columns[key, ""]
+        sums[[tally.bases[column], column]] = 1.0, mean
+    return DropCase(DropCounts(tally, sums), None, is_guest)
+
+
 def flags_seen_by_polls(**seen: float) -> dict[str, Any]:
     """Returns flags with ten polls a sample, and the number of polls that saw each bit."""
     names = *PARTS, *STATUS, *SOURCES, *TIMES
@@ -182,6 +192,84 @@ def test_counters_name_each_cause(cause: str, confidence: str, values: Any) -> N
 ])  # fmt: skip
 def test_unrelated_signs_leave_the_cause_unknown(values: Any) -> None:
     assert verdict(drop_case(**values)) == ("unknown", "unknown")
+
+
+@pytest.mark.parametrize(("cause", "key", "limit", "more"), [
+    ("license", "license_2", 0.1, {}),
+    ("license", "license_1", 0.04, {"license_2": 0.03, "pcu_avx512": 0.03}),
+    ("power-pl1", "energy_j", 99.0, {"power_limit_w": 100.0}),
+    ("power-pl2", "energy_j", 99.0, {"power_limit2_w": 100.0}),
+    ("power-pl1", "power_throttled_s", 0.1, {}),
+    ("thermal", "pcu_thermal", 0.1, {}),
+    ("hypervisor", "stat_steal_s", 0.05, {"is_guest": True}),
+])  # fmt: skip
+def test_a_cause_counts_from_its_limit_on(
+    cause: str, key: str, limit: float, more: dict[str, Any]
+) -> None:
+    assert verdict(case_of(**{key: limit}, **more)).cause == cause
+    assert verdict(case_of(**{key: 0.999 * limit}, **more)).cause == "unknown"
+
+
+@pytest.mark.parametrize(("polls", "cause"), [(1.0, "thermal"), (0.9, "unknown")])
+def test_a_limit_counts_from_a_tenth_of_the_polls_on(polls: float, cause: str) -> None:
+    assert verdict(drop_case(limit_reasons=flags_seen_by_polls(thermal=polls))).cause == cause
+
+
+@pytest.mark.parametrize(("cause", "key", "limit", "name", "value"), [
+    ("license", "license_2", 0.1, "simd", (2, 0.1)),
+    ("unknown", "pcu_power", 0.1, "pcu_power", 0.1),
+    ("unknown", "power_throttled_s", 0.1, "throttled_for_power_share", 0.1),
+    ("hwp", "hwp_epp", 128.0, "hwp_epp", 128),
+    ("prochot", "pcu_prochot_external", 0.1, "prochot_from", OUTSIDE_CPU),
+])  # fmt: skip
+def test_evidence_is_reported_from_its_limit_on(
+    cause: str, key: str, limit: float, name: str, value: object
+) -> None:
+    assert evidence(case_of(**{key: limit}), cause)[name] == value
+    assert name not in evidence(case_of(**{key: 0.999 * limit}), cause)
+
+
+def test_evidence_excludes_zeros_and_limits_of_other_causes() -> None:
+    zeros = dict.fromkeys(
+        ("energy_j", "power_limit_w", "temperature_c", "package_throttled_s", "core_throttled_s",
+         "package_throttles", "package_power_limits"), 0.0,
+    )  # fmt: skip
+    assert evidence(case_of(**zeros), "thermal").keys() == {"limit_reasons"}
+    limits = {f"{key}_w": 100.0 for key in ("power_limit", "power_limit2")}
+    for cause in ("power-pl1", "power-pl2"):
+        found = evidence(case_of(**limits), cause)
+        assert found["power_limit_w"] == 100.0
+        assert ("power_limit2_w" in found) == (cause == "power-pl2")
+
+
+@pytest.mark.parametrize(("temperature", "is_cool"), [(75.0, False), (74.9, True)])
+def test_a_cpu_is_cool_below_75_degrees(temperature: float, *, is_cool: bool) -> None:
+    assert ("prochot_from" in evidence(case_of(temperature_c=temperature), "prochot")) == is_cool
+
+
+def test_the_most_frequent_simd_level_is_reported() -> None:
+    for levels in ((0.3, 0.2), (0.2, 0.3)):
+        case = case_of(license_1=levels[0], license_2=levels[1])
+        assert evidence(case, "license")["simd"] == (1 + levels.index(0.3), 0.3)
+
+
+def test_equally_frequent_reasons_are_listed_by_priority() -> None:
+    case = drop_case(limit_reasons=flags_seen_by_polls(thermal=9, PL1=9, PROCHOT=9, bit_2=9))
+    bits = evidence(case, "power-pl1")["limit_reasons"].bits
+    assert [bit.name for bit in bits] == ["PL1", "thermal", "PROCHOT", "bit 2"]
+
+
+def test_a_share_of_a_counter_in_another_block_is_not_computed() -> None:
+    """Its rows may have been read at another time, and another counter has its column."""
+    hello = synth.hello([synth.REF, synth.CYCLES])
+    hello.blocks.append(Block("events.1", "cpu", [synth.counter("x"), synth.counter("license_1")]))
+    counters = Counters(hello)
+    tally = CounterTally(counters, USED_COUNTERS)
+    sums = tally.sums(
+        increments.delta(counters, {"cycles": 1e9, "ref": 1e9, "license_1": 9e8, "x": 1e9}),
+        SampleReader(hello).cores,
+    )
+    assert verdict(DropCase(DropCounts(tally, sums[0]), None, False)).cause == "unknown"
 
 
 def test_steal_lowers_the_clock_of_a_guest() -> None:
@@ -327,7 +415,8 @@ def test_counters_of_an_invalid_shape_are_ignored_or_used_for_all() -> None:
     ]
     counters = Counters(synth.hello([synth.CYCLES, *odd], cores=2))
     tally = CounterTally(counters, USED_COUNTERS)
-    sums = tally.sums(counters.empty_delta(), SampleReader(counters.hello).cores)
+    delta = increments.delta(counters, {"limit_reasons": {"polls": 10.0}})
+    sums = tally.sums(delta, SampleReader(counters.hello).cores)
     assert evidence(DropCase(DropCounts(tally, sums[0]), None, False), "unknown") == {
         "limit_reasons": PolledBits((), 0)
     }
