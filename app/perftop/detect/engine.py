@@ -336,15 +336,14 @@ class SumsWithoutEnds:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class HighShare:
-    """A share, such as lost time, that has been high since `start_ns` at one or more positions
-    (CPUs, cores or packages). The detector decides which shares are high. This class tracks pauses
-    and adds up the samples that count."""
+    """A share, such as lost time, that is high at one or more positions (CPUs, cores or packages).
+    The detector decides which shares are high. This class tracks pauses and adds up the samples
+    that count."""
 
     group: int
     """Number of the group of positions. High shares of one group that start together form one
     episode."""
-    start_ns: int
-    last_ns: int
+    last_ns: int = field(default=0, init=False)
     """End of the last sample with a high share."""
     totals: SumsWithoutEnds | AllSums
     pause_start_ns: int | None = None
@@ -447,9 +446,15 @@ class ShareEpisodes(DetectorEpisodes[ShareEpisode]):
         return not self.running and not self._high_counts.any()
 
     def step(
-        self, shares: Floats, weights: Floats, groups: Ints, cpu_lists: Sequence[Sequence[int]],
-        since_ns: int, time_ns: int, further_values: Sequence[Floats] = (),
-    ) -> list[Episode]:  # fmt: skip
+        self,
+        shares: Floats,
+        weights: Floats,
+        groups: Ints,
+        cpu_lists: Sequence[Sequence[int]],
+        since_ns: int,
+        time_ns: int,
+        further_values: Sequence[Floats] = (),
+    ) -> list[Episode]:
         """Processes one sample. Returns the episodes that ended; new ones are added to `running`.
         By position: `shares`, NaN where unknown; `weights`; `groups`; `cpu_lists`, the CPUs, which
         must be a new object if they changed; `further_values`, additional values to add up."""
@@ -502,9 +507,8 @@ class ShareEpisodes(DetectorEpisodes[ShareEpisode]):
         if current is None:
             start_ns = int(self._since_ns[rising].min())
             current = ShareEpisode(
-                group=group, start_ns=start_ns, last_ns=time_ns, members=rising & False,
-                episode=Episode(self._kind, [], start_ns),
-            )  # fmt: skip
+                group=group, members=rising & False, episode=Episode(self._kind, [], start_ns)
+            )
             self.begin(current)
             current.add_sample(sums, time_ns)
         else:

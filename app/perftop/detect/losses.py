@@ -32,6 +32,14 @@ from perftop.model.tasks import Task
 NEIGHBOUR = "neighbour"
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
+class PositionLoss(HighShare):
+    """The loss of one position. Its sums are the loss and the weight."""
+
+    totals: AllSums = field(default_factory=AllSums)
+    start_ns: int
+
+
 @dataclass(slots=True, eq=False)
 class NeighbourLoss:
     """A running episode of losses to one neighbour."""
@@ -67,9 +75,8 @@ class NeighbourLosses:
         self._sample_ns = reader.hello.sample_ns
         self._pauses = PauseLimits(self._sample_ns)
         n = len(groups)
-        self.shares: dict[int, HighShare] = {}
-        """The high share of each position that has ever had a loss, with sums of loss and weight.
-        """
+        self.shares: dict[int, PositionLoss] = {}
+        """The latest loss of each position."""
         self.is_quiet = True
         """Whether no position appears to lose time or IPC."""
         self.is_losing: Bools = np.zeros(n, bool)
@@ -95,10 +102,7 @@ class NeighbourLosses:
         if self.is_quiet and not self.is_new_loss.any():
             return []
         for i in np.flatnonzero(self.is_new_loss).tolist():
-            group = int(self._groups[i])
-            self.shares[i] = HighShare(
-                group=group, start_ns=since_ns, last_ns=since_ns, totals=AllSums()
-            )
+            self.shares[i] = PositionLoss(group=int(self._groups[i]), start_ns=since_ns)
         self.is_losing |= self.is_new_loss
         self.is_quiet = False
         sums, high = np.array([lost * weights, weights]).T, lost >= self._end
@@ -176,7 +180,7 @@ class NeighbourLosses:
         return ended
 
 
-def _total_loss(share: HighShare) -> Floats:
+def _total_loss(share: PositionLoss) -> Floats:
     """Returns the loss of a position and its weight, including the current pause."""
     return np.asarray(share.totals.sums + sum(share.pause_sums))
 

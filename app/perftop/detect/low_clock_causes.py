@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
+from perftop.detect.engine import cycles_and_time, util
 from perftop.model.confidence import (
     OUTSIDE_CPU,
     ClockCap,
@@ -23,6 +24,7 @@ from perftop.model.confidence import (
 )
 from perftop.model.counters import BlockCounter, Cores, Counters
 from perftop.model.delta import Delta
+from perftop.model.sample_reader import Sample
 from perftop.model.tasks import Task, TaskSnapshot
 
 REASON_CAUSES = {
@@ -302,9 +304,11 @@ class CounterTally:
     def sums(self, delta: Delta, cores: Cores) -> Floats:
         """Returns the sums, (cores, width). Counts of a package or the machine are in each core."""
         core_rows = {
-            "cpu": cores.rows, "core": cores.block_row[:, None], "package": cores.package[:, None],
+            "cpu": cores.rows,
+            "core": cores.block_row[:, None],
+            "package": cores.package[:, None],
             "machine": np.zeros((len(cores.lists), 1), int),
-        }  # fmt: skip
+        }
         core_sums = np.zeros((len(cores.lists), self.width))
         for entry in self.entries.values():
             counter, first = entry.column.counter, entry.column.index
@@ -391,13 +395,13 @@ class SimdTasks:
         """Since the last record: total running time of each core's threads, and the core's time at
         a SIMD level."""
 
-    def add_sample(self, is_low: Bools, tally_sums: Floats, run_s: Floats, busy_s: Floats,
-                   since_ns: int, time_ns: int) -> None:  # fmt: skip
-        """Adds a sample. `tally_sums`: sums of the tally, by core. `run_s`: running time of all
-        threads of the core; `busy_s`: that of its busiest thread."""
-        self._is_low &= is_low & (since_ns == self._sample_ns)
-        self._sample_ns = time_ns
-        self._run_s += run_s
+    def add_sample(self, sample: Sample, is_low: Bools, tally_sums: Floats) -> None:
+        """Adds a sample. `is_low`: mask of the cores with a low clock. `tally_sums`: sums of the
+        tally, by core."""
+        self._is_low &= is_low & (sample.since_ns == self._sample_ns)
+        self._sample_ns = sample.time_ns
+        self._run_s += sample.part(cycles_and_time)[1]
+        busy_s = np.nan_to_num(sample.part(util)) * ((sample.time_ns - sample.since_ns) / 1e9)
         for entry in self._levels:
             cycles, at_level = tally_sums[:, entry.offset : entry.offset + 2].T
             self._simd_s += busy_s * at_level / np.where(cycles > 0, cycles, np.inf)

@@ -130,7 +130,9 @@ class MemoryLosses:
         is_calm = self.losses.is_quiet and not np.count_nonzero(is_saturated)
         ended: list[Episode] = []
         if not is_calm:
-            ended = self._compare(sample, work, run_s, learned_means[2], is_saturated)
+            # A sibling that ran for another share of the time also changes the IPC.
+            is_comparable = np.abs(work.overlap - learned_means[2]) <= MAX_SIBLING_CHANGE
+            ended = self._compare(sample, work, run_s, is_saturated, is_comparable)
         is_undisturbed = work.is_learnable if is_calm else work.is_learnable & ~is_saturated
         # The traffic is far below what was learned while memory was quiet, so learning starts
         # again.
@@ -290,17 +292,22 @@ class MemoryLosses:
         named_work = np.where(self._named, work_by_program.take(self._key, axis=1), work)
         return np.where(is_in_package, total_work.take(self._package, axis=1) - named_work, 0.0)
 
-    def _compare(self, sample: Sample, work: _MemoryWork, run_s: Floats,
-                 overlap_before: Floats, is_saturated: Bools) -> list[Episode]:  # fmt: skip
+    def _compare(
+        self,
+        sample: Sample,
+        work: _MemoryWork,
+        run_s: Floats,
+        is_saturated: Bools,
+        is_comparable: Bools,
+    ) -> list[Episode]:
         """Compares the IPC with the earlier IPC. Returns the episodes that ended."""
         rate, ipc, cycles = work.rate, work.ipc, work.cycles
         ipc_before, shares, spread = self.programs.compare_ipc(self.programs.learned_sums, ipc)
         is_near_limit = self._is_near_limit(rate, sample.delta, self._highest_rates(sample))
         is_unread = np.isnan(sample.values["util"]) | np.isnan(rate)
         is_unread |= work.has_unread_cpu & ~is_saturated
-        has_other_overlap = ~(np.abs(work.overlap - overlap_before) <= MAX_SIBLING_CHANGE)
         shares = np.where(np.isnan(shares) | ~is_saturated | ~is_near_limit, 0.0, shares)
-        shares = np.where(is_unread | (has_other_overlap & is_saturated), np.nan, shares)
+        shares = np.where(is_unread | (~is_comparable & is_saturated), np.nan, shares)
         may_begin = is_saturated & is_near_limit & (shares >= MIN_SPREADS * spread)
         ended = self.losses.step(shares, run_s, may_begin, sample.since_ns, sample.time_ns)
         if not self.losses.is_quiet:

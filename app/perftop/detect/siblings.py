@@ -128,9 +128,9 @@ class SiblingLosses:
         run_s = work.util * ((sample.time_ns - sample.since_ns) / 1e9)
         look_ahead = self._learned_ahead(work.samples(None), run_s[None])
         self.learn_ahead(look_ahead, np.array([sample.time_ns]))
-        is_together, ended = look_ahead.is_together[0], []
-        if np.count_nonzero(is_together) or not self.losses.is_quiet:
-            ended = self._compare(sample, work, run_s, is_together, job_pids or set())
+        ended: list[Episode] = []
+        if np.count_nonzero(look_ahead.is_together) or not self.losses.is_quiet:
+            ended = self._compare(sample, work, run_s, job_pids or set())
         self.update_programs(busy, sample.time_ns)
         return ended
 
@@ -189,9 +189,8 @@ class SiblingLosses:
         return np.where(is_known, instructions / np.maximum(cycles, 1e-9), nan)
 
     def _compare(
-        self, sample: Sample, work: _SiblingWork, run_s: Floats, together: Bools,
-        job_pids: set[int],
-    ) -> list[Episode]:  # fmt: skip
+        self, sample: Sample, work: _SiblingWork, run_s: Floats, job_pids: set[int]
+    ) -> list[Episode]:
         """Compares the IPC with the IPC while alone. Returns the episodes that ended."""
         ipc, cycles, overlap = work.ipc, work.cycles, work.overlap
         ipc_alone, shares, spread = self._programs.compare_ipc(self._programs.learned_sums, ipc)
@@ -200,7 +199,7 @@ class SiblingLosses:
         unknown = is_unread | (cycles > 0) & np.isnan(overlap)
         shares = np.where(np.isnan(shares) | (overlap < MAX_ALONE), 0.0, shares)
         shares = np.where(unknown, np.nan, shares)
-        may_begin = together & (shares >= MIN_SPREADS * spread)
+        may_begin = work.is_together & (shares >= MIN_SPREADS * spread)
         ended = self.losses.step(shares, run_s, may_begin, sample.since_ns, sample.time_ns)
         if self.losses.is_quiet:  # the usual case
             return ended
@@ -283,8 +282,15 @@ class UndisturbedPrograms:
     """The IPC of the program on each CPU without a disturbance, and whether this program still runs
     there. Arrays have one column per CPU."""
 
-    def __init__(self, losses: NeighbourLosses, cpu_lists: Sequence[Sequence[int]],
-                 running: RunningTasks, *, learned_rows: int, loss_rows: int) -> None:  # fmt: skip
+    def __init__(
+        self,
+        losses: NeighbourLosses,
+        cpu_lists: Sequence[Sequence[int]],
+        running: RunningTasks,
+        *,
+        learned_rows: int,
+        loss_rows: int,
+    ) -> None:
         self._losses, self._cpu_lists, self._running = losses, cpu_lists, running
         self.learned_sums: Floats = np.zeros((learned_rows, len(cpu_lists)))
         """Sums while the program was undisturbed: instructions, cycles, cycles times IPC squared,
@@ -426,9 +432,12 @@ class SiblingHistory:
         number = np.arange(1, len(ipc) + 1)[:, None]
         numbers = np.broadcast_to(number, ipc.shape)
         ipc_by_sample, together_by_sample, overlap_by_sample, last_by_sample = latest_known_values(
-            compared, (self._ipc, ipc), (self._was_together, together),
-            (self._last_overlap, overlap), (self._last_compared, numbers),
-        )  # fmt: skip
+            compared,
+            (self._ipc, ipc),
+            (self._was_together, together),
+            (self._last_overlap, overlap),
+            (self._last_compared, numbers),
+        )
         ipc_before, together_before = ipc_by_sample[:-1], together_by_sample[:-1]
         mixed_count = number - 1 - last_by_sample[:-1]
         with np.errstate(invalid="ignore"):

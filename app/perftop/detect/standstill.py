@@ -447,11 +447,9 @@ class Throttles(Detector):
             for row in np.flatnonzero(booked_s > 0).tolist():
                 seconds = float(booked_s[row])
                 start_ns = time_ns - round(seconds * 1e9)
-                cpus_in_ended = {cpu for episode in ended for cpu in episode.cpus}
-                cpus = [
-                    cpu for cpu in groups[row]
-                    if cpu not in cpus_in_ended and dropped_ns.get(cpu, start_ns - 1) < start_ns
-                ]  # fmt: skip
+                counted_cpus = {cpu for episode in ended for cpu in episode.cpus}
+                counted_cpus |= {cpu for cpu, ns in dropped_ns.items() if ns >= start_ns}
+                cpus = [cpu for cpu in groups[row] if cpu not in counted_cpus]
                 if cpus:
                     evidence = {"throttled_s": round(seconds, 3), "told_by": KERNEL}
                     found = None, "thermal", evidence, confidence("throttle", "thermal")

@@ -291,11 +291,13 @@ class QuotaStops(Detector):
                 for key, count in zip(("periods", "throttled"), quota.newest_periods, strict=True):
                     counts[key] = counts.get(key, 0) + count
                 episode.evidence = {
-                    "owner": quota.owner, "group": quota.group,
+                    "owner": quota.owner,
+                    "group": quota.group,
                     "CPUs_allowed": round(quota.cpus, 3),
-                    "throttled_periods": counts["throttled"], "periods": counts["periods"],
+                    "throttled_periods": counts["throttled"],
+                    "periods": counts["periods"],
                     "throttled_s": round(stop.lost_s, 3),
-                }  # fmt: skip
+                }
         return self._stops.close()
 
 

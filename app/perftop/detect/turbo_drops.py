@@ -164,10 +164,10 @@ class TurboDrops(Detector):
     def _regroup(self, cores: Cores) -> None:
         """Replaces the core list. Assigns running episodes to cores by their CPUs."""
         self._cores, count = cores, len(cores.lists)
+        unknown = np.full(count, np.nan)
         self._core_past = _CoreStates(
-            np.full(count, MIN_AWAKE_SAMPLES), np.full(count, MIN_AWAKE_NS),
-            np.full(count, np.nan), np.full(count, np.nan),
-        )  # fmt: skip
+            np.full(count, MIN_AWAKE_SAMPLES), np.full(count, MIN_AWAKE_NS), unknown, unknown
+        )
         self._is_capped = np.zeros(count, bool)
         self._simd_tasks = SimdTasks(self._tally, cores)
         self._variance, self._mean_share = np.zeros(count), np.ones(count)
@@ -305,9 +305,7 @@ class TurboDrops(Detector):
     def _find_simd_tasks(self, drops: list[_Drop], sample: Sample, tally_sums: Floats) -> None:
         """Adds the tasks whose wide SIMD code lowers the clock to the evidence of these drops."""
         is_low = np.logical_or.reduce([drop.members for drop in drops])
-        times, run_s = (sample.since_ns, sample.time_ns), sample.part(cycles_and_time)[1]
-        busy_s = np.nan_to_num(sample.part(util)) * ((times[1] - times[0]) / 1e9)
-        self._simd_tasks.add_sample(is_low, tally_sums, run_s, busy_s, *times)
+        self._simd_tasks.add_sample(sample, is_low, tally_sums)
         if (tasks := sample.batch.cached(task_snapshots).get(sample.index)) is not None:
             found_tasks = self._simd_tasks.add_record(tasks)
             for drop in drops:
@@ -322,13 +320,12 @@ class TurboDrops(Detector):
         hz = cycles / np.where(run_s > 0, run_s, np.inf)
         self._is_capped = usable & (caps.hz < ceiling) & (hz >= (1 - max_distance) * caps.hz)
         allowed = np.where(self._is_capped, ceiling, np.minimum(ceiling, caps.hz))
-        return _DropSample(
-            np.array([run_s, cycles, run_s * allowed]) * usable,
-            2 * self._cores.group + self._is_capped, caps.hz, caps.cap_index,
-            self._tally.sums(sample.delta, self._cores),
-            scaled_cores(self._reader.counters, sample.delta, self._cores), sample.since_ns,
-            sample.time_ns,
-        )  # fmt: skip
+        clock_terms = np.array([run_s, cycles, run_s * allowed]) * usable
+        key = 2 * self._cores.group + self._is_capped
+        sums = self._tally.sums(sample.delta, self._cores)
+        is_scaled = scaled_cores(self._reader.counters, sample.delta, self._cores)
+        times = sample.since_ns, sample.time_ns
+        return _DropSample(clock_terms, key, caps.hz, caps.cap_index, sums, is_scaled, *times)
 
     def _extend_drops(self, sample: _DropSample) -> list[_Drop]:
         """Adds the sample to the running drops. Returns the drops that ended."""
@@ -410,11 +407,17 @@ class TurboDrops(Detector):
             started.is_whole = True
             self._join(started, group & low & ~self._has_drop())
             return
+        episode, tally_sums = (
+            Episode("turbo-drop", [], sample.since_ns),
+            np.zeros(self._tally.width),
+        )
         drop = _Drop(
-            group=key, start_ns=sample.since_ns, last_ns=sample.time_ns, members=group & False,
-            episode=Episode("turbo-drop", [], sample.since_ns), is_whole=is_whole,
-            tally_sums=np.zeros(self._tally.width),
-        )  # fmt: skip
+            group=key,
+            members=group & False,
+            episode=episode,
+            is_whole=is_whole,
+            tally_sums=tally_sums,
+        )
         self._join(drop, group & (low if is_whole else is_deep) & ~self._has_drop())
         self._add(drop, drop.members, sample.clock_terms[:, drop.members].sum(axis=1), sample)
         self._drops.begin(drop)

@@ -108,9 +108,12 @@ class JobWaits:
         return ended
 
     def _describe(
-        self, loss: NeighbourLoss, activity: dict[int, ThreadActivity], sample: Sample,
+        self,
+        loss: NeighbourLoss,
+        activity: dict[int, ThreadActivity],
+        sample: Sample,
         job_pids: set[int],
-    ) -> None:  # fmt: skip
+    ) -> None:
         sums = self._switch_sums[loss]
         threads = [activity[i] for i in loss.members if i in activity]
         sums[0] += sum(thread.involuntary for thread in threads)
@@ -238,8 +241,9 @@ class TurboBudget:
         episode.evidence |= {
             "active_cores": clock.job_cores + clock.other_cores,
             "active_cores_before": best.job_cores + best.other_cores,
-            "busy_hz": round(clock.hz), "before_hz": round(best.hz),
-        }  # fmt: skip
+            "busy_hz": round(clock.hz),
+            "before_hz": round(best.hz),
+        }
         if np.isfinite(clock.ceiling_hz) and np.isfinite(best.ceiling_hz):
             episode.evidence["ceiling_hz"] = round(clock.ceiling_hz)
             episode.evidence["ceiling_before_hz"] = round(best.ceiling_hz)

@@ -82,14 +82,14 @@ def drop_case(
     return DropCase(DropCounts(tally, np.asarray(sums)[0]), cap, is_guest, governor)
 
 
-def case_of(*, is_guest: bool = False, **means: float) -> DropCase:
-    """Returns a drop with exactly these means."""
+def case_of(**means: float) -> DropCase:
+    """Returns a drop in a guest with exactly these means."""
     tally = CounterTally(reader().counters, USED_COUNTERS)
     sums = np.zeros(tally.width)
     for key, mean in means.items():
         column = tally.columns[key, ""]
         sums[[tally.bases[column], column]] = 1.0, mean
-    return DropCase(DropCounts(tally, sums), None, is_guest)
+    return DropCase(DropCounts(tally, sums), None, is_guest=True)
 
 
 def flags_seen_by_polls(**seen: float) -> dict[str, Any]:
@@ -201,7 +201,7 @@ def test_unrelated_signs_leave_the_cause_unknown(values: Any) -> None:
     ("power-pl2", "energy_j", 99.0, {"power_limit2_w": 100.0}),
     ("power-pl1", "power_throttled_s", 0.1, {}),
     ("thermal", "pcu_thermal", 0.1, {}),
-    ("hypervisor", "stat_steal_s", 0.05, {"is_guest": True}),
+    ("hypervisor", "stat_steal_s", 0.05, {}),
 ])  # fmt: skip
 def test_a_cause_counts_from_its_limit_on(
     cause: str, key: str, limit: float, more: dict[str, Any]
