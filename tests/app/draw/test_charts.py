@@ -69,6 +69,46 @@ def test_a_scale_without_previous_values_ends_at_a_round_value() -> None:
     assert charts.scale_top(np.array([0.015]), ends, 0.05) == 0.05
     assert charts.scale_top(np.array([0.015]), ends, 0.1) == 0.02
     assert charts.scale_top(np.array([9.0]), ends, None) == 1.0
+    assert charts.scale_top(np.array([0.1, NAN]), ends, None) == 0.1, "the end covers itself"
+    assert charts.scale_top(np.array([0.03]), ends, 0.5) == 0.05, "the ends have changed"
+
+
+@pytest.mark.parametrize(("ipc", "top"), [
+    (0.9, 1.0), (1.4, 2.0), (2.4, 3.0), (3.4, 4.0), (4.5, 6.0), (6.5, 8.0), (8.5, 16.0),
+])  # fmt: skip
+def test_an_ipc_fills_more_than_half_of_its_scale(ipc: float, top: float) -> None:
+    assert charts.scale_top(np.array([ipc]), charts.IPC_SCALE_ENDS, None) == top
+
+
+# --- tasks
+
+
+def task_columns(*columns: dict[int, float]) -> Sequence[list[float]]:
+    """Returns columns of seven parts: five named tasks, the others, and unknown tasks."""
+    return [[parts.get(index, 0.0) for index in range(7)] for parts in columns]
+
+
+@pytest.mark.parametrize(("glyphs", "expected"), [
+    ("colour", "█ task0,  text,█ task1,█ task5,╱ dim/rule,  text,█ task4"),
+    ("sixteen", "a task0,  ground,b task1,+ task5,/ rule,  ground,e task4"),
+    ("shapes", "a text,  text,b text,+ text,/ text,  text,e text"),
+])  # fmt: skip
+def test_a_task_chart_of_one_row_shows_the_largest_task(glyphs: Glyphs, expected: str) -> None:
+    """A tenth of the time is shown, less is not; a column with an unknown share is blank."""
+    shares = task_columns({0: 0.1}, {0: 0.099}, {0: 0.3, 1: 0.6}, {5: 0.5, 6: 0.2}, {6: 0.9},
+                          {0: NAN, 1: 0.5}, {4: 1.0})  # fmt: skip
+    chart = charts.task_chart(np.array(shares), 1, glyphs)
+    cells = zip(text(chart)[0], styles(chart, 0), strict=True)
+    assert [f"{char} {key}" for char, key in cells] == expected.split(",")
+
+
+def test_a_taller_task_chart_shows_the_two_largest_tasks_of_each_cell() -> None:
+    shares = task_columns({0: 0.5, 1: 0.5}, {0: 0.3, 1: 0.6}, {4: 0.25, 5: 0.25, 6: 0.5}, {6: 0.4})
+    chart = charts.task_chart(np.array(shares), 2)
+    assert text(chart) == ["█▆╱ ", "█▅▄▆"]
+    assert styles(chart, 0) == ["task1", "task1", "dim/rule", "text"]
+    assert styles(chart, 1) == ["task0", "task0/task1", "task4/task5", "rule"]
+    assert text(charts.task_chart(np.array(shares), 2, "ascii")) == ["bb/ ", "aae/"]
 
 
 # --- clocks

@@ -134,10 +134,17 @@ def test_bounds_are_drawn_as_a_range_between_the_certain_parts() -> None:
     assert strips.text(smt_bounds_bar([0.0, 0.0, 0.0, 0.5], 8)) == "████▒▒▒▒"
 
 
+def test_bounds_leave_the_certain_rest_idle() -> None:
+    runs = smt_bounds_bar((0.25, 0.125, 0.0, 0.25), 8)
+    assert strips.text(runs) == "██▀▒▒▒··"
+    assert strips.text(smt_bounds_bar((0.25, 0.0, 0.25, NAN), 8)) == "▄▄▒▒▒▒··"
+
+
 def test_a_single_thread_fills_half_or_all_of_a_cell() -> None:
     assert strips.text(single_thread_bar(0.5, 4, None)) == "██··"
     assert strips.text(single_thread_bar(0.5, 4, 0)) == "▀▀··"
     assert strips.text(single_thread_bar(0.5, 4, 1)) == "▄▄··"
+    assert strips.text(single_thread_bar(0.5, 4, 2)) == "▄▄··", "of a core with more threads"
 
 
 def test_the_rest_of_the_issue_slots_is_the_back_end() -> None:
@@ -176,6 +183,10 @@ def test_two_levels_fill_the_width_of_their_cell(
     upper: int, lower: int, width: int, expected: list[tuple[str, str]]
 ) -> None:
     assert [*strips.level_pair_cells(upper, lower, width, ascii_=False)] == expected
+
+
+def test_two_levels_are_side_by_side_in_ascii() -> None:
+    assert [*strips.level_pair_cells(5, 2, 4, ascii_=True)] == [("cc", "heat5"), (";;", "heat3")]
 
 
 def test_the_width_of_a_history_is_the_number_of_its_values() -> None:

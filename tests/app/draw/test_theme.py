@@ -181,6 +181,8 @@ def test_quiet_machines_are_dimmed_and_the_selected_line_is_bold() -> None:
     assert (chosen["text"].bold, chosen["dim"].dim) == (True, False)
     assert stale["text"].dim
     assert stale["alarm"].color == stale["text"].color
+    assert (calm["alarm"].bold, stale["alarm"].bold) == (True, False)
+    assert stale["heat5"].color == calm["heat5"].color, "a number is printed on it"
 
 
 @pytest.mark.parametrize("name", MIXED_THEMES)
@@ -225,6 +227,15 @@ def test_fixed_colours_are_the_same_in_all_terminals() -> None:
     ]  # fmt: skip
     for number in range(16, 256):
         assert theme.rgb_256(theme.nearest_256(fixed_colour(number))) == theme.rgb_256(number)
+
+
+@pytest.mark.parametrize(("rgb", "expected"), [
+    ((255, 255, 255), (1.0, 0.0, 0.0)), ((255, 0, 0), (0.628, 0.2249, 0.1258)),
+    ((0, 255, 0), (0.8664, -0.2339, 0.1795)), ((0, 0, 255), (0.452, -0.0325, -0.3115)),
+    ((10, 10, 10), (0.1448, 0.0, 0.0)),
+])  # fmt: skip
+def test_oklab_has_its_published_values(rgb: theme.Rgb, expected: tuple[float, ...]) -> None:
+    assert theme._oklab(rgb) == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize("name", MIXED_THEMES)
