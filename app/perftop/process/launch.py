@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -352,7 +352,8 @@ def running_probe(argv: Sequence[str], *, measures_once: bool = False) -> Iterat
                 exits.hold()
         finally:
             exits.ignore_all()
-            failed = probe.end()
+            with closing(probe.stdout):  # a signal that was held may have kept it from being read
+                failed = probe.end()
             if failed is not None and not probe.failure_raised:
                 raise failed
 

@@ -179,6 +179,25 @@ def test_an_interrupted_measurement_reports_only_unrestored_registers(
         launch.ask_probe([sys.executable, "-c", code, "msr"])
 
 
+def test_an_interrupt_while_a_probe_is_started_leaves_no_pipe_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    probes: list[launch.Probe] = []
+
+    def interrupted_start(probe: launch.Probe) -> None:
+        start(probe)
+        probes.append(probe)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    start = launch.Probe.start
+    monkeypatch.setattr(launch.Probe, "start", interrupted_start)
+    with pytest.raises(KeyboardInterrupt):
+        launch.ask_probe([sys.executable, "-c", "input()"])
+    (probe,) = probes
+    assert probe.stdout.closed
+    assert probe.process.returncode is not None
+
+
 async def test_a_silent_probe_does_not_delay_the_result_of_a_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
