@@ -238,6 +238,21 @@ def test_invalid_notes_are_not_read_as_episodes(invalid_note: dict[str, object])
         from_note(wire.Note("episode", 1, "perftop", data))
 
 
+@pytest.mark.parametrize("change", [
+    {"start_ns": None}, {"wanted_s": 1.0}, {"wanted_s": [1.0]}, {"wanted_s": [1.0, "x"]},
+    {"lost_s": []}, {"lost_s": {"hypervisor": [float("nan"), 0.0]}}, {"lost_s": {"quota": [1.0]}},
+])  # fmt: skip
+def test_invalid_notes_are_not_read_as_losses(change: dict[str, object]) -> None:
+    data = {"start_ns": 1, "wanted_s": [1.0, 2.0], "lost_s": {"hypervisor": [0.5, 0.0]}}
+    for changed_data in (data, data | change):
+        episodes = RecordingEpisodes([0, 1])
+        note = wire.encode(wire.Note("sums", 10**9, "perftop", changed_data))
+        is_valid = changed_data is data
+        with contextlib.nullcontext() if is_valid else pytest.raises(wire.WireError):
+            recording_index.add_episodes(decoder(), note, episodes)
+        assert bool(episodes.loss_history._sums) == is_valid
+
+
 @given(st.binary(max_size=300))
 def test_foreign_bytes_raise_only_wire_errors(data: bytes) -> None:
     for start in (b"", wire.encode(to_note(Episode("steal", [0], 1, 2)))):

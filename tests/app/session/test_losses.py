@@ -18,6 +18,7 @@ from why_reports import session_of_job
 
 from perftop.model.evaluation import LOSS_PARTS, LostSeconds
 from perftop.model.kinds import STEAL_CAUSE, Episode
+from perftop.session import loss_history
 from perftop.session.episodes import LATE_NS
 from perftop.session.history import History
 from perftop.session.losses import (
@@ -257,11 +258,38 @@ def test_a_long_past_span_has_the_causes_that_the_session_knows() -> None:
     session = Session(hello, History(hello))
     session.track_losses()
     earlier = session_of(session, messages[:middle]).totals().copy()
-    live = session_of(session, messages[middle:]).totals().minus(earlier).losses
+    live = session_of(session, messages[middle:]).totals().minus(earlier)
     past = session.totals_between(earlier.end_ns, session.now_ns)
     assert past is not None
-    assert live.share(("neighbour", "sibling")) > 0.02
-    assert past.losses.shares() == pytest.approx(live.shares(), abs=0.005)
+    assert live.losses.share(("neighbour", "sibling")) > 0.02
+    assert past.losses.shares() == pytest.approx(live.losses.shares(), abs=0.005)
+    live_lost, past_lost = (
+        session.interval_for(totals, session.snapshot).values["lost_ratio"]
+        for totals in (live, past)
+    )
+    assert np.nanmax(live_lost) > 0.02
+    assert live_lost == pytest.approx(past_lost, abs=0.005, nan_ok=True)
+
+
+@pytest.mark.parametrize(("is_whole", "first_known_s"), [(False, 101.0), (True, 0.0)])
+def test_a_history_keeps_ten_minutes_or_a_whole_recording_in_longer_steps(
+    is_whole: bool, first_known_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loss_history, "MAX_RECORDING_SUMS", 50)
+    history = loss_history.LossHistory([0, 1, 1], is_whole=is_whole)
+    for second in range(1, 701):
+        lost_s = {("steal", "hypervisor"): second * np.array([0.0, 0.25, 0.25])}
+        history.add_losses(0, second * SECOND, second * np.array([1.0, 1.0, 0.0]), lost_s)
+        assert len(history._sums) <= (51 if is_whole else 600)
+    edges_ns = np.array([-100, 0, 200, 400, 600, 700, 800]) * SECOND
+    known_s, wanted_s, lost_s_by_cause = history.between(edges_ns)
+    expected = np.array([0.0, 200.0 - first_known_s, 200.0, 200.0, 100.0, 0.0])
+    assert known_s == pytest.approx(expected)
+    assert wanted_s == pytest.approx(2 * expected)
+    assert lost_s_by_cause["hypervisor"] == pytest.approx(0.5 * expected)
+    shares = history.shares(edges_ns, 1)
+    assert shares == pytest.approx([np.nan, *[0.5] * 4, np.nan], nan_ok=True)
+    assert history.between(edges_ns[3:5] + 1)[1] == pytest.approx(400.0)
 
 
 @pytest.mark.parametrize(("spec", "watch"), STREAMS)

@@ -326,11 +326,14 @@ def test_the_task_that_waits_most_is_that_of_the_same_ten_seconds_as_the_loss() 
     live.process([machine.hello])
     for seq in range(101):
         name, wait = ("lmp", 0.5) if seq < 90 else ("cron", 0.01)
-        records = queue_records(cpu0=[(1, name, 0.5, wait), (2, "stream", 0.5, 0.0)])
+        records = queue_records(
+            cpu0=[(1, name, 0.5, wait), (2, "stream", 0.5, 0.0)], cpu1=[(3, name, 0.9, 0.0)]
+        )
         live.process([machine.frame(seq, records={} if seq % 10 else records)])
     assert row.largest_loss is not None
     assert row.largest_loss[0] == WAIT_CAUSE
     assert row.waiting_task == "lmp"
+    assert row.tasks == "cron × 1.4 CPUs"
 
 
 @pytest.mark.parametrize(
