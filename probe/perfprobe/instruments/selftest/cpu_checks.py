@@ -20,10 +20,10 @@ from perfprobe.instruments.selftest import load
 from perfprobe.instruments.selftest.load import (
     PERIOD_NS,
     PERIODS,
-    ChainRun,
     CounterAdvance,
     FrameLog,
     Instant,
+    LoopRun,
     PatternRuns,
     WorkSpan,
 )
@@ -99,35 +99,35 @@ class LoopWindow:
     log: FrameLog
     row: int
     cpu: int
-    chain_run: ChainRun
+    run: LoopRun
 
     def advance(self, key: str) -> CounterAdvance | None:
-        begin, end = self.chain_run.run.mark_stamps[0], self.chain_run.run.mark_stamps[-1]
+        begin, end = self.run.mark_stamps[0], self.run.mark_stamps[-1]
         result = self.log.advance(key, self.row, begin, end, inside=True)
         if result is None or result.end - result.begin < MIN_WINDOW_SHARE * (end - begin):
             return None
         return result
 
     def turns(self, advance: CounterAdvance) -> float | None:
-        return self.chain_run.run.turns_between(advance.begin, advance.end)
+        return self.run.turns_between(advance.begin, advance.end)
 
     def seconds(self, advance: CounterAdvance) -> float:
-        span = self.chain_run.run.span
+        span = self.run.span
         return span.length_s * (advance.end - advance.begin) / (span.end - span.begin)
 
     @property
     def instructions_per_turn(self) -> float:
-        return load.loop_instructions(self.chain_run.run.kind)
+        return load.loop_instructions(self.run.kind)
 
     @property
     def cycles_per_turn(self) -> float | None:
-        cycles = self.chain_run.cycles_per_instruction
-        return None if cycles is None else load.chain_instructions(self.chain_run.run.kind) * cycles
+        cycles = self.run.cycles_per_instruction
+        return None if cycles is None else load.chain_instructions(self.run.kind) * cycles
 
     @property
     def lost_s(self) -> float:
         """Seconds of the run in which the thread did not run. When they occurred is unknown."""
-        return self.chain_run.run.span.lost_s
+        return self.run.span.lost_s
 
 
 Measure = Callable[[LoopWindow], Outcome | None]
@@ -187,7 +187,7 @@ def _user_outcome(window: LoopWindow) -> Outcome | None:
     """Checks the user time of a CPU between the samples before and after the run. Other tasks may
     have added all remaining time, and as much again by delaying the read. The kernel counts the
     loop as nice time if perftop was started by nice(1)."""
-    span, log = window.chain_run.run.span, window.log
+    span, log = window.run.span, window.log
     advance = log.advance("stat_user_s", window.row, span.begin, span.end, inside=False)
     if advance is None:
         return None

@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -67,6 +67,8 @@ class LoopRun:
     turns_per_mark: int
     mark_stamps: tuple[int, ...]
     span: WorkSpan
+    cycles_per_instruction: int | None = None
+    """Cycles of each instruction of a chain; None if they were not measured or are not whole."""
 
     def turns_between(self, begin: int, end: int) -> float | None:
         """Returns the loop iterations between two TSC stamps; None if one is outside the run."""
@@ -161,14 +163,6 @@ START_DELAY_NS = 60_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class ChainRun:
-    """A run of dependent instructions, and the cycles of each of them (None if unknown)."""
-
-    run: LoopRun
-    cycles_per_instruction: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class PatternRuns:
     """The spans of work of each CPU's pattern, and the seconds that other tasks used each CPU."""
 
@@ -185,13 +179,13 @@ class PatternRuns:
         return sum(span.lost_s for span in self.spans[cpu])
 
 
-def run_chains(cpus: Sequence[int], kind: int) -> dict[int, ChainRun]:
+def run_chains(cpus: Sequence[int], kind: int) -> dict[int, LoopRun]:
     """Runs the loop of this kind on all CPUs at once. CPUs whose thread was moved are left out."""
-    chain_runs = run_pinned({cpu: partial(_run_chain, kind) for cpu in cpus})
-    return {cpu: result for cpu, result in chain_runs.items() if result.run.span.cpu == cpu}
+    runs = run_pinned({cpu: partial(_run_chain, kind) for cpu in cpus})
+    return {cpu: run for cpu, run in runs.items() if run.span.cpu == cpu}
 
 
-def _run_chain(kind: int) -> ChainRun:
+def _run_chain(kind: int) -> LoopRun:
     """Runs the loop of this kind, and measures the latency of IMUL in units of ADD, which takes one
     cycle on every x86-64 CPU."""
     latencies = []
@@ -204,7 +198,8 @@ def _run_chain(kind: int) -> ChainRun:
     turn_ns = max(1.0, span.cpu_ns / (TRIAL_TURNS[kind] * TRIAL_MARKS))
     run = run_loop(kind, max(1, round(MARK_INTERVAL_NS / turn_ns)), MARKS_PER_RUN)
     whole_cycles = round(ratio)
-    return ChainRun(run, whole_cycles if abs(ratio - whole_cycles) <= MAX_CYCLE_FRACTION else None)
+    is_whole = abs(ratio - whole_cycles) <= MAX_CYCLE_FRACTION
+    return replace(run, cycles_per_instruction=whole_cycles if is_whole else None)
 
 
 def run_patterns(cores: Sequence[Sequence[int]]) -> PatternRuns:

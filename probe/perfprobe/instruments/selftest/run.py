@@ -152,10 +152,10 @@ def run(
 def _working_outcomes(log: FrameLog, cpus: Sequence[int], kind: int) -> Outcomes:
     log.restart()
     loads = load.run_chains(cpus, kind)
-    log.read_until_after(max((value.run.span.end for value in loads.values()), default=0))
+    log.read_until_after(max((run.span.end for run in loads.values()), default=0))
     position = {row.cpu: i for i, row in enumerate(log.hello.topology)}
-    for cpu, chain_run in loads.items():
-        window = cpu_checks.LoopWindow(log, position[cpu], cpu, chain_run)
+    for cpu, run in loads.items():
+        window = cpu_checks.LoopWindow(log, position[cpu], cpu, run)
         for check, measure in cpu_checks.CHECKS_BY_CODE[kind].items():
             if check.counter in log.counters and (outcome := measure(window)) is not None:
                 yield check, outcome

@@ -19,7 +19,7 @@ from perfprobe import wire
 from perfprobe.__main__ import main as perfprobe
 from perfprobe.errors import Unavailable
 from perfprobe.instruments.selftest import cpu_checks, instruments, load, run
-from perfprobe.instruments.selftest.load import ChainRun, LoopRun, PatternRuns, WorkSpan
+from perfprobe.instruments.selftest.load import LoopRun, PatternRuns, WorkSpan
 from perfprobe.instruments.selftest.run import StopRequested
 from perfprobe.instruments.selftest.verdict import Outcome
 from perfprobe.wire import Counter, Cpu, Frame, Hello, Missing, Multiplier, Note, Rate
@@ -137,7 +137,7 @@ class Machine(synth.Source):
         own = round((self.now - begin) * (1 - self.others - self.rationed))
         return WorkSpan(begin, self.now, begin, self.now, own, cpu)
 
-    def run(self, kind: int, rates: Truth, turn_ns: int) -> dict[int, ChainRun]:
+    def run(self, kind: int, rates: Truth, turn_ns: int) -> dict[int, LoopRun]:
         self.tries += 1
         marks, begin = [], self.now
         for _ in range(260):
@@ -145,7 +145,7 @@ class Machine(synth.Source):
             marks.append(self.now)
         turns = round(100 * (1 - self.others - self.rationed))
         return {
-            cpu: ChainRun(LoopRun(kind, turns, tuple(marks), self.span(begin, cpu)), LATENCY)
+            cpu: LoopRun(kind, turns, tuple(marks), self.span(begin, cpu), LATENCY)
             for cpu in range(2)
         }
 
@@ -344,7 +344,7 @@ def test_one_quiet_try_is_enough(tested: Tested) -> None:
     machine = Machine()
     run = machine.run
 
-    def noisy_first(*truth: Any) -> dict[int, ChainRun]:
+    def noisy_first(*truth: Any) -> dict[int, LoopRun]:
         machine.others = 0.4 if machine.tries == 0 else 0.0
         return run(*truth)
 

@@ -97,9 +97,8 @@ def test_user_time_of_a_nice_process_is_nice_time(
     )
     span = SimpleNamespace(begin=0, end=10**9, cpu_ns=130_000_000)
     window = SimpleNamespace(
-        chain_run=SimpleNamespace(run=SimpleNamespace(span=span)), log=log, row=0, cpu=0,
-        lost_s=0.0, seconds=lambda _: 0.14,
-    )  # fmt: skip
+        run=SimpleNamespace(span=span), log=log, row=0, cpu=0, lost_s=0.0, seconds=lambda _: 0.14
+    )
     monkeypatch.setattr(os, "getpriority", lambda *_: niceness)
     outcome = cpu_checks._user_outcome(cast("cpu_checks.LoopWindow", window))
     assert outcome is not None
