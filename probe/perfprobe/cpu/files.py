@@ -44,19 +44,28 @@ def read_head(path: str, limit: int) -> str:
 class OpenFile:
     """A file of the kernel that stays open, because opening it costs as much as reading it."""
 
-    def __init__(self, path: str) -> None:
-        self._path, self._fd = path, -1
+    def __init__(self, path: str, limit: int = MAX_SMALL_BYTES) -> None:
+        self._path, self._limit, self._fd = path, limit, -1
 
-    def read(self, limit: int) -> str:
+    def fd(self) -> int:
+        """Returns the descriptor of the file, which the first call opens. Raises OSError."""
+        if self._fd < 0:
+            self._fd = open_file(self._path)
+        return self._fd
+
+    def read(self) -> str:
         """Returns the current content; empty if unreadable or longer than `limit` bytes."""
         content = b""
         try:
-            self._fd = self._fd if self._fd >= 0 else open_file(self._path)
-            while chunk := os.pread(self._fd, limit + 1 - len(content), len(content)):
+            fd = self.fd()
+            while chunk := os.pread(fd, self._limit + 1 - len(content), len(content)):
                 content += chunk
         except OSError:
             return ""
-        return content.decode("utf-8", "replace") if len(content) <= limit else ""
+        return content.decode("utf-8", "replace") if len(content) <= self._limit else ""
+
+    def read_number(self) -> int | None:
+        return parse_natural(self.read())
 
     def close(self) -> None:
         if self._fd >= 0:

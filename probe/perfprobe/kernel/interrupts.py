@@ -33,7 +33,7 @@ _ACTION = re.compile(r"(?:.*\b(?:edge|level|fasteoi|Edge|Level)\s+)?(.*)")
 class Interrupts:
     def __init__(self, root: Path, now_ns: Callable[[], int]) -> None:
         self._proc, self._now_ns = f"{root}/proc", now_ns
-        self._stat = files.OpenFile(f"{root}/proc/stat")
+        self._stat = files.OpenFile(f"{root}/proc/stat", MAX_STAT_BYTES)
         self._read_ns = 0
         self._last_ticks: dict[int, tuple[int, ...]] = {}
         """By CPU, ticks at the last read: in tasks, idle, in interrupts, in softirqs, and in tasks
@@ -48,7 +48,7 @@ class Interrupts:
         """Returns the "interrupts" record of a frame for the time since the last call; empty at the
         first call, and if no CPU spent MIN_INTERRUPT_SHARE of that time in them."""
         last_ticks, before_ns = self._last_ticks, self._read_ns
-        text = self._stat.read(MAX_STAT_BYTES)
+        text = self._stat.read()
         self._read_ns = self._now_ns()
         self._last_ticks = {}
         for cpu, (user, nice, system, idle, iowait, irq, softirq, _) in parse_ticks(text).items():

@@ -32,7 +32,7 @@ _STALLED = re.compile(r"^some .*total=(\d{1,18})$", re.MULTILINE | re.ASCII)
 class MemoryStalls:
     def __init__(self, root: Path) -> None:
         self._proc = f"{root}/proc"
-        self._vmstat = files.OpenFile(f"{self._proc}/vmstat")
+        self._vmstat = files.OpenFile(f"{self._proc}/vmstat", MAX_STAT_BYTES)
         self._pressure = files.OpenFile(f"{self._proc}/pressure/memory")
         self._limits, self._unified = hierarchy(root, "memory"), hierarchy(root, "")
         self._stalled_us: int | None = None
@@ -44,12 +44,12 @@ class MemoryStalls:
         """Returns the "memory" record of a frame for the time since the last call; empty if no
         count increased. The control groups of watched processes are always read, those of `pids`
         only if tasks were stalled for MIN_STALL_US."""
-        text = self._vmstat.read(MAX_STAT_BYTES)
+        text = self._vmstat.read()
         last = self._last_counts
         self._last_counts = {key: int(n) for key, n in _COUNT.findall(text)}
         counts = {k: n - last[k] for k, n in self._last_counts.items() if n > last.get(k, n)}
         before_us = self._stalled_us
-        self._stalled_us = parse_stalled_us(self._pressure.read(MAX_FILE_BYTES))
+        self._stalled_us = parse_stalled_us(self._pressure.read())
         risen_us = (self._stalled_us or 0) - (before_us or 0) if before_us is not None else 0
         groups: dict[str, list[int | None]] = {}
         members: dict[str, str] = {}

@@ -104,7 +104,7 @@ class NewTaskCheck:
         last_id, self._newest_id = self._newest_id, 0
         with suppress(ValueError, IndexError):
             if self._is_kernels:
-                self._newest_id = int(self._loadavg.read(MAX_STAT_BYTES).split()[-1])
+                self._newest_id = int(self._loadavg.read().split()[-1])
         return self._newest_id == 0 or self._newest_id != last_id
 
     def close(self) -> None:

@@ -30,7 +30,6 @@ from perfprobe.machine.parts import Part, RowReaders, drop_served_keys
 from perfprobe.native import sampler, tsc_rate
 from perfprobe.native.batches import BatchSchedule
 from perfprobe.native.sampler import DrainedRound, Sampler
-from perfprobe.polled import polling
 from perfprobe.polled.firmware_limits import Hsmp, HsmpTable, LimitStatus
 from perfprobe.polled.polling import PolledBlocks
 from perfprobe.polled.powercap import Powercap, UncoreClock
@@ -127,8 +126,8 @@ class Machine:
         self._attached_cpus: set[int] = set()
         self._seq = 0
         self._offline_events = open_offline_events(root)
-        self._online_fd = polling.open_file(root / files.CPU_DIRECTORY / "online")
-        self._online_text = self._read_online()
+        self._online_file = files.OpenFile(f"{root}/{files.CPU_DIRECTORY}/online")
+        self._online_text = self._online_file.read()
         self._row_readers = RowReaders(parts, rows, chosen)
         served_keys = {counter.key for part in self._parts for counter in part.counters}
         resctrl = Resctrl(root, rows)
@@ -226,8 +225,7 @@ class Machine:
         self._polled_blocks.close()
         self._tasks.close()
         self._offline_events.close()
-        if self._online_fd is not None:
-            os.close(self._online_fd)
+        self._online_file.close()
         if self._watch is not None:
             self._watch.close()
 
@@ -237,14 +235,11 @@ class Machine:
         self._sampler.attach(cpu, self._row_readers.open(cpu), rebased)
         self._attached_cpus.add(cpu)
 
-    def _read_online(self) -> str:
-        return (self._online_fd is not None and polling.read_content(self._online_fd)) or ""
-
     def _watch_hotplug(self, time_ns: int) -> list[Note]:
         """Starts the threads of CPUs that came online since the last batch, and ends those of CPUs
         that went offline, even if they are online again. Returns notes on both."""
         offline_cpus = self._offline_events.read_offline(self._attached_cpus)
-        text = self._read_online()
+        text = self._online_file.read()
         if text == self._online_text and not offline_cpus:
             return []
         self._online_text = ""  # after an error below, the next call compares the list again

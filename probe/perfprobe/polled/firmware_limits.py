@@ -17,9 +17,8 @@ from functools import partial
 from pathlib import Path
 
 from perfprobe import wire
-from perfprobe.cpu import files
 from perfprobe.cpu.identity import read_identity
-from perfprobe.polled.polling import PolledBlock, ReadPace, Values, package_ids, read_content
+from perfprobe.polled.polling import PolledBlock, ReadPace, Values, package_ids
 from perfprobe.wire import Counter, Cpu, Missing
 
 # --- AMD HSMP -------------------------------------------------------------------------------------
@@ -94,7 +93,7 @@ class Hsmp(PolledBlock):
         self._poll_counts = [[0] * (1 + SOURCE_BITS) for _ in self._sockets]
         self._fabric_max = [0] * self.rows
         """The highest fabric clock of each socket so far; no message returns its upper limit."""
-        self._send = send or self._open(root / "dev/hsmp")
+        self._send = send or self._open(f"{root}/dev/hsmp")
         messages = COUNTERS if self._send is not None else ()
         self._messages = [message for message in messages if self._is_usable(message)]
         names = [*SOURCE_NAMES, *(MORE_SOURCE_NAMES if _has_limit_table(root) else ())]
@@ -112,11 +111,11 @@ class Hsmp(PolledBlock):
                     values += self._counter_values(message, row, self._ask(socket, message))
                 yield row, values
 
-    def _open(self, path: Path) -> SendMessage | None:
+    def _open(self, path: str) -> SendMessage | None:
         """Opens the mailbox; None if the device does not exist or cannot be opened. The latter is
         reported as missing; few CPUs have the device."""
         try:
-            return partial(send_message, self.keep(files.open_file(path)))
+            return partial(send_message, self.open(path).fd())
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -218,7 +217,7 @@ class HsmpTable(PolledBlock):
         has_table = _has_limit_table(root)
         if has_table and read_table is None:
             with contextlib.suppress(OSError):  # the class Hsmp reports the error
-                self._fd = self.keep(files.open_file(root / "dev/hsmp"))
+                self._fd = self.open(f"{root}/dev/hsmp").fd()
             has_table = self._fd is not None
         reason = self._unusable_reason() if has_table else None
         self.missing += [Missing(LIMIT_TIMES.key, reason)] if reason else []
@@ -350,7 +349,7 @@ class LimitStatus(PolledBlock):
             paths = sorted((root / DEBUGFS).glob("tpmi-*/plr/domain*/status"))
         for path in paths:
             try:
-                self.keep(files.open_file(path))
+                self.open(str(path), MAX_STATUS_BYTES)
             except OSError as error:
                 reason = f"/{path.relative_to(root)} cannot be opened: {error.strerror}"
                 self.missing = [
@@ -361,8 +360,8 @@ class LimitStatus(PolledBlock):
         """Reads all files, and counts bits that are newly set. A bit that another program has
         cleared may count again."""
         bits_now: dict[int | None, set[str]] = {}
-        for fd in self._fds:
-            for package, bits in self._parse_lines(read_content(fd, MAX_STATUS_BYTES) or ""):
+        for file in self._files:
+            for package, bits in self._parse_lines(file.read()):
                 bits_now.setdefault(package, set()).update(bits)
         for row, package in enumerate(self._packages):
             if package not in bits_now:

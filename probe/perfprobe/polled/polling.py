@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 from perfprobe import wire
-from perfprobe.cpu import files, topology
+from perfprobe.cpu import topology
+from perfprobe.cpu.files import MAX_SMALL_BYTES, OpenFile
 from perfprobe.native import sampler
 from perfprobe.wire import Cpu, Missing
-
-MAX_SMALL_BYTES = 4096
-
 
 Values = Sequence[int | None]
 """The values of a row by column; None: not known."""
@@ -50,44 +46,29 @@ class PolledBlock:
 
     def __init__(self) -> None:
         self.missing: list[Missing] = []
-        self._fds: list[int] = []
+        self._files: list[OpenFile] = []
 
     def read(self) -> Iterator[tuple[int, Values]]:
         """Reads the rows that are due, and yields the number and the values of each."""
         raise NotImplementedError
 
-    def keep(self, fd: int) -> int:
-        """Takes over a descriptor, and returns it."""
-        self._fds.append(fd)
-        return fd
+    def open(self, path: str, limit: int = MAX_SMALL_BYTES) -> OpenFile:
+        """Opens a file, which `close` closes. Raises OSError."""
+        file = OpenFile(path, limit)
+        file.fd()
+        self._files.append(file)
+        return file
 
-    def try_open(self, path: Path) -> int | None:
-        fd = open_file(path)
-        return None if fd is None else self.keep(fd)
+    def try_open(self, path: str, limit: int = MAX_SMALL_BYTES) -> OpenFile | None:
+        """Opens a file; None if it cannot be read (as files of PSI that is switched off)."""
+        with contextlib.suppress(OSError):
+            file = self.open(path, limit)
+            return file if file.read() else None
+        return None
 
     def close(self) -> None:
-        while self._fds:
-            os.close(self._fds.pop())
-
-
-def open_file(path: Path) -> int | None:
-    """Opens a file; None if it cannot be read (as files of PSI that is switched off)."""
-    try:
-        fd = files.open_file(path)
-    except OSError:
-        return None
-    if read_content(fd) is None:
-        os.close(fd)
-        return None
-    return fd
-
-
-def read_content(fd: int, limit: int = MAX_SMALL_BYTES) -> str | None:
-    """Returns the first `limit` bytes of an open file of the kernel; None if it cannot be read."""
-    try:
-        return os.pread(fd, limit, 0).decode("ascii", "replace")
-    except OSError:
-        return None
+        while self._files:
+            self._files.pop().close()
 
 
 def package_ids(rows: Sequence[Cpu]) -> list[int | None]:

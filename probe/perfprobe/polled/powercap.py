@@ -6,12 +6,12 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 
 from perfprobe import wire
 from perfprobe.cpu import files
-from perfprobe.polled.polling import PolledBlock, Values, package_ids, read_content
+from perfprobe.cpu.files import OpenFile
+from perfprobe.polled.polling import PolledBlock, Values, package_ids
 from perfprobe.wire import Counter, Cpu, Missing
 
 ZONES_PATH = "sys/class/powercap"
@@ -36,22 +36,18 @@ class EnergySum:
     """Reads the energy of a powercap zone in uJ. The file wraps at `wrap_uj`, which is not a power
     of two, so increases are added up here."""
 
-    def __init__(self, fd: int, wrap_uj: int) -> None:
-        self._fd, self._wrap_uj = fd, wrap_uj
+    def __init__(self, file: OpenFile, wrap_uj: int) -> None:
+        self._file, self._wrap_uj = file, wrap_uj
         self._last_uj: int | None = None
         self._total_uj = 0
 
     def __call__(self) -> int | None:
-        if (now_uj := read_value(self._fd)) is None:
+        if (now_uj := self._file.read_number()) is None:
             return None
         if self._last_uj is not None:
             self._total_uj += (now_uj - self._last_uj) % self._wrap_uj
         self._last_uj = now_uj
         return self._total_uj
-
-
-def read_value(fd: int) -> int | None:
-    return files.parse_natural(read_content(fd))
 
 
 class Powercap(PolledBlock):
@@ -89,7 +85,7 @@ class Powercap(PolledBlock):
             file = f"{path}/constraint_{constraint}_power_limit_uw"
             if key in wanted and files.read_number(file):
                 with contextlib.suppress(OSError):
-                    zone[key] = partial(read_value, self.keep(files.open_file(file)))
+                    zone[key] = self.open(file).read_number
         inner = (
             f"{path}/intel-rapl:{number}:{n}"
             for n in files.numbered_entries(path, f"intel-rapl:{number}:")
@@ -100,8 +96,7 @@ class Powercap(PolledBlock):
             if key not in wanted or not range_uj or (key == MEMORY_KEY and dram == path):
                 continue
             try:
-                fd = self.keep(files.open_file(f"{zone_path}/energy_uj"))
-                zone[key] = EnergySum(fd, range_uj)
+                zone[key] = EnergySum(self.open(f"{zone_path}/energy_uj"), range_uj)
             except PermissionError:
                 reason = "powercap shows energy only to root"
                 self._note_missing("energy_j", reason, "perftop --sudo")
@@ -131,17 +126,16 @@ class UncoreClock(PolledBlock):
 
     def __init__(self, root: Path, rows: Sequence[Cpu]) -> None:
         super().__init__()
-        self._open_files: list[list[int | None]] = []
-        """By package: descriptors of the clock and of the hardware's highest clock."""
+        self._clock_files: list[list[OpenFile | None]] = []
+        """By package: files with the clock and with the hardware's highest clock."""
         for package in package_ids(rows):
-            die = root / UNCORE_PATH / f"package_{package or 0:02d}_die_00"
-            clock = self.try_open(die / "current_freq_khz")
-            clock = self.try_open(die / "max_freq_khz") if clock is None else clock
-            self._open_files.append([clock, self.try_open(die / "initial_max_freq_khz")])
-        self.rows = len(self._open_files)
-        is_known = any(None not in fds for fds in self._open_files)
+            die = f"{root}/{UNCORE_PATH}/package_{package or 0:02d}_die_00"
+            clock = self.try_open(f"{die}/current_freq_khz") or self.try_open(f"{die}/max_freq_khz")
+            self._clock_files.append([clock, self.try_open(f"{die}/initial_max_freq_khz")])
+        self.rows = len(self._clock_files)
+        is_known = any(None not in clocks for clocks in self._clock_files)
         self.block = wire.Block("uncore", "package", [*UNCORE_COUNTERS] if is_known else [])
 
     def read(self) -> Iterator[tuple[int, Values]]:
-        for row, fds in enumerate(self._open_files):
-            yield row, [None if fd is None else read_value(fd) for fd in fds]
+        for row, clocks in enumerate(self._clock_files):
+            yield row, [None if clock is None else clock.read_number() for clock in clocks]

@@ -14,11 +14,12 @@ from pathlib import Path
 from perfprobe import wire
 from perfprobe._native import lib
 from perfprobe.cpu import files
+from perfprobe.cpu.files import OpenFile
 from perfprobe.kernel.interrupts import STAT_FIELDS
 from perfprobe.kernel.memory_stalls import parse_stalled_us
 from perfprobe.native import sampler
 from perfprobe.native.sampler import ProcStatText, RowPlan, Slot
-from perfprobe.polled.polling import PolledBlock, Values, read_content
+from perfprobe.polled.polling import PolledBlock, Values
 from perfprobe.wire import Counter, Missing
 
 MIN_BYTES, MAX_BYTES = 1 << 16, 4 << 20
@@ -98,7 +99,7 @@ OWN_TIME = Counter("probe_cpu_s", "CPU time of the probe", "s", "getrusage", sca
 MAX_CPUS_FOR_TOTALS = 64
 """Maximum number of CPUs for which TOTAL_KEYS are read. The kernel adds up the interrupts of all
 CPUs for that text, which takes 1 ms on the largest machines."""
-STAT_BYTES = 1 << 16
+MAX_STAT_BYTES = 1 << 18
 Parse = Callable[[str], list[int | None]]
 """Returns the values of a file's counters from its text; None for each if the text is empty."""
 
@@ -110,13 +111,13 @@ class MachineCounts(PolledBlock):
 
     def __init__(self, root: Path, cpu_count: int) -> None:
         super().__init__()
-        self._files: list[tuple[int, Parse]] = []
-        """Descriptors of the files to read, each with its parser."""
-        counters, base = [OWN_TIME], root / files.CPU_DIRECTORY
-        if all(self._try_open(root / "proc/pressure" / kind, parse_pressure) for kind in PRESSURE):
+        self._parsers: list[tuple[OpenFile, Parse]] = []
+        """The files to read, each with its parser."""
+        counters, proc, base = [OWN_TIME], f"{root}/proc", f"{root}/{files.CPU_DIRECTORY}"
+        if all(self._add_file(f"{proc}/pressure/{kind}", parse_pressure) for kind in PRESSURE):
             counters += PRESSURE_COUNTERS
         else:
-            self._files.clear()
+            self._parsers.clear()
             self.close()
             reason = "the kernel does not account for pressure (PSI)"
             self.missing.append(Missing("pressure", reason, "boot with psi=1"))
@@ -125,29 +126,29 @@ class MachineCounts(PolledBlock):
             ("intel_pstate/no_turbo", parse_number),
             ("cpufreq/boost", parse_is_off),
         ):
-            if self._try_open(base / path, parse):
+            if self._add_file(f"{base}/{path}", parse):
                 counters.append(Counter("turbo_off", "turbo is switched off", "1", path, "gauge"))
                 break
-        if self._try_open(base / "intel_pstate/max_perf_pct", parse_number):
+        if self._add_file(f"{base}/intel_pstate/max_perf_pct", parse_number):
             name = "share of the highest clock that is allowed"
             counters.append(Counter("max_perf_pct", name, "%", "intel_pstate", "gauge"))
-        if self._try_open(root / "proc/loadavg", parse_loads):
+        if self._add_file(f"{proc}/loadavg", parse_loads):
             counters += LOAD_COUNTERS
         is_small = cpu_count <= MAX_CPUS_FOR_TOTALS
-        if is_small and self._try_open(root / "proc/stat", parse_totals):
+        if is_small and self._add_file(f"{proc}/stat", parse_totals, MAX_STAT_BYTES):
             counters += TOTAL_COUNTERS
         self.block = wire.Block("machine", "machine", counters)
 
     def read(self) -> Iterator[tuple[int, Values]]:
         values: list[int | None] = [time.process_time_ns()]
-        for fd, parse in self._files:
-            values += parse(read_content(fd, STAT_BYTES) or "")
+        for file, parse in self._parsers:
+            values += parse(file.read())
         yield 0, values
 
-    def _try_open(self, path: Path, parse: Parse) -> bool:
-        fd = self.try_open(path)
-        self._files += [] if fd is None else [(fd, parse)]
-        return fd is not None
+    def _add_file(self, path: str, parse: Parse, limit: int = files.MAX_SMALL_BYTES) -> bool:
+        file = self.try_open(path, limit)
+        self._parsers += [] if file is None else [(file, parse)]
+        return file is not None
 
 
 def parse_pressure(text: str) -> list[int | None]:

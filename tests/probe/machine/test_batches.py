@@ -91,7 +91,7 @@ def test_nothing_is_read_between_the_ends_of_batches(
             next(report)
         count(source._sampler, "drain", "drain")
         count(source._polled_blocks, "read_into", "read_into")
-        count(source, "_read_online", "online")
+        count(source._online_file, "read", "online")
         wakes = []
         for messages in whenever_due(source.due_s, source.poll, "two batches"):
             wakes.append(len(messages))
