@@ -325,10 +325,15 @@ class Prompt(Widget):
         yield self._words
 
     def ask(
-        self, label: str, hint: str, preview: Callable[[str], str], *,
+        self,
+        label: str,
+        hint: str,
+        preview: Callable[[str], str],
+        *,
         on_accept: Callable[[str], None] = lambda _: None,
-        on_cancel: Callable[[], None] = lambda: None, text: str = "",
-    ) -> None:  # fmt: skip
+        on_cancel: Callable[[], None] = lambda: None,
+        text: str = "",
+    ) -> None:
         """Opens the prompt with this text. `hint` is shown while the text is empty. `preview`
         returns the explanation of a text, or raises ValueError with a one-line message; the error
         may have an `offset`, the index of the first wrong character. `on_accept` is called after

@@ -120,6 +120,8 @@ _OUTPUT_PIECES = re.compile(
     r"|\x1b\[[0-?]*[ -/]*(?:[@-~]|$)|\x1b[\]P^_X][^\x07\x1b]*(?:\x07|\x1b\\|$)|\x1b[ -/]*[0-~]?"
     r"|(?P<move>[\r\b\t])|(?P<text>[^\x00-\x1f\x7f]+)"
 )
+_STYLE_PARTS = "color", "bgcolor", "bold", "dim", "italic", "underline", "reverse", "strike"
+"""The parts of a style that are shown; text is never hidden, and does not blink."""
 Cell = tuple[str, Style]
 
 
@@ -147,12 +149,7 @@ def _final_cells(text: str) -> list[Cell]:
         kind, piece = match.lastgroup, match[match.lastgroup or 0]
         if kind == "colours":
             decoder.decode_line(piece)
-            last = decoder.style
-            style = Style(  # blinking and hidden text and links are dropped
-                color=last.color, bgcolor=last.bgcolor, bold=last.bold, dim=last.dim,
-                italic=last.italic, underline=last.underline, reverse=last.reverse,
-                strike=last.strike,
-            )  # fmt: skip
+            style = Style(**{part: getattr(decoder.style, part) for part in _STYLE_PARTS})
         elif kind == "erase":
             begin, end = {"1": (0, x), "2": (0, len(cells))}.get(piece, (x, len(cells)))
             cells[begin:end] = [(" ", null_style)] * (min(end, len(cells)) - begin)

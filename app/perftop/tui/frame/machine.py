@@ -92,8 +92,8 @@ def machine_line(
             return []
         is_near_limit = METRICS[key].min_highlighted <= value <= 1
         style = "alarm" if key in markers else "warn" if is_near_limit else style
-        return [(f"{word} ", "dim"), number_run(100 * value, METRICS[key].scale(GHZ)[1], 0, style),
-                (" %", "dim")]  # fmt: skip
+        number = number_run(100 * value, METRICS[key].scale(GHZ)[1], 0, style)
+        return [(f"{word} ", "dim"), number, (" %", "dim")]
 
     pieces: list[Piece] = [(0, share("util", "busy", "bright"))]
     if "busy_hz" in values_by_key:
@@ -146,10 +146,11 @@ def _lowering_markers(session: Session, running: Iterable[Episode]) -> dict[str,
         for key in keys - {""}:
             by_key.setdefault(key, []).append(episode)
     min_cpus = MIN_AFFECTED_SHARE * len(session.selected)
-    return {
-        key: episode_style.marker(episodes[0]) for key, episodes in by_key.items()
-        if len({cpu for e in episodes for cpu in e.cpus}) >= min_cpus
-    }  # fmt: skip
+    markers: dict[str, str] = {}
+    for key, episodes in by_key.items():
+        if len({cpu for episode in episodes for cpu in episode.cpus}) >= min_cpus:
+            markers[key] = episode_style.marker(episodes[0])
+    return markers
 
 
 def _power_runs(machine: Mapping[str, float]) -> list[Run]:
@@ -209,6 +210,7 @@ def state_line(session: Session, interval: Interval, size: int) -> list[Run]:
     bar: Callable[[Sequence[float], int], list[Run]] = strips.smt_bounds_bar
     legend: list[Run] = []
     further: list[Run] = []  # follows the legend if there is room
+    unknown: Run = (theme.UNKNOWN, "unknown")
     if shares := _mean_shares(states):
         neither, lp0, lp1, both = shares
         for (shape, name), share in zip(theme.STATES, (both, lp0, lp1, neither), strict=True):
@@ -217,17 +219,17 @@ def state_line(session: Session, interval: Interval, size: int) -> list[Run]:
         legend.append((" % ", "dim"))
         bar = strips.smt_bar
     elif shares := _mean_shares(low):
-        legend = [("  ", "text"), ("SMT states not counted here: ", "dim"),
-                  (theme.UNKNOWN, "unknown"), (" may be any of them ", "dim")]  # fmt: skip
+        legend = [("  SMT states not counted here: ", "dim"), unknown]
+        legend.append((" may be any of them ", "dim"))
     else:  # With more than two threads a core: whether any thread is active, and how many are.
         if known_share := _mean_shares(states[:, :1]):
-            legend = [("  any ", "unknown"), (_percent(1 - known_share[0], size), "text"),
-                      ("  neither ", "dim"), (_percent(known_share[0], size), "text")]  # fmt: skip
+            legend = [("  any ", "unknown"), (_percent(1 - known_share[0], size), "text")]
+            legend += [("  neither ", "dim"), (_percent(known_share[0], size), "text")]
         elif known_share := _mean_shares(low[:, :1]):
             max_share = _mean_shares(split.high[cores][:, :1])[0]
             range_text = f"{100 * known_share[0]:3.0f}–{100 * max_share:<3.0f}"
-            legend = [(f"  {theme.UNKNOWN}", "unknown"), (" may be either  ", "dim"),
-                      ("neither ", "dim"), (range_text, "text")]  # fmt: skip
+            legend = [("  ", "text"), unknown, (" may be either  neither ", "dim")]
+            legend.append((range_text, "text"))
         else:
             return [(" SMT ", "dim"), ("n/a", "faint")]
         shares = [known_share[0], 0.0, 0.0, 0.0]
@@ -305,8 +307,8 @@ def _tile_number(tile: Tile, values_by_key: Mapping[str, float], *, full_names: 
     hot = tile.key == "steal" and value >= MIN_HIGHLIGHTED_STEAL
     style = "alarm" if hot else "bright" if tile.rank < 3 else "text"
     if tile.key == "load_1":
-        older_loads = [number_run(values_by_key[key], 2, 6, "dim") for key in _OLDER_LOAD_KEYS
-                 if key in values_by_key and full_names]  # fmt: skip
+        older_keys = [key for key in _OLDER_LOAD_KEYS if key in values_by_key and full_names]
+        older_loads = [number_run(values_by_key[key], 2, 6, "dim") for key in older_keys]
         return [name, number_run(value, 2, 5, style), *older_loads]
     if NUMBERS[tile.key].is_rate:
         return [name, number_run(value, 0, 5, style), (" /s", "dim")]
@@ -370,8 +372,10 @@ class TileHistory:
         parts = [table[-column.history_width :, keys.index(column.tile.key)] for column in columns]
         values, lengths = np.concatenate(parts), [*map(len, parts)]
         highest = np.maximum.reduceat(values, [0, *accumulate(lengths[:-1])]).tolist()
-        tops = [1.0 if column.tile.min_scale_top is None else max(column.tile.min_scale_top, value)
-                for column, value in zip(columns, highest, strict=True)]  # fmt: skip
+        # The scale of most tiles ends at 1, that of the others at the highest value.
+        min_tops = [column.tile.min_scale_top for column in columns]
+        ends = zip(min_tops, highest, strict=True)
+        tops = [1.0 if min_top is None else max(min_top, value) for min_top, value in ends]
         # Any value above 0 is visible.
         eighths = np.maximum(np.rint(8 * rows * values / np.repeat(tops, lengths)), values > 0)
         areas = level_lines(eighths, rows)

@@ -171,8 +171,8 @@ def sort_menu(session: Session, settings: ViewSettings, *, is_table: bool) -> Me
     clock = clock_unit(settings.units, nan)  # only the name of the unit is used
     columns = CpuColumns(session).columns()
     options = [(order, order) for order in ORDERS]
-    options += [(column.key, metric_full_name(column, clock)) for column in columns
-                if is_table or column.key in field_keys]  # fmt: skip
+    sortable = [column for column in columns if is_table or column.key in field_keys]
+    options += [(column.key, metric_full_name(column, clock)) for column in sortable]
     chosen, arrow = settings.order, RISING if settings.reverse else FALLING
     options = [(key, f"{name}  {arrow}" if key == chosen else name) for key, name in options]
     return Menu("sort by", options, [chosen])
@@ -328,6 +328,9 @@ class HelpSection(NamedTuple):
     entries: list[HelpEntry]
 
 
+Sections = Sequence[HelpSection]
+
+
 class TextScreen(TerminalSized, Screen[None]):
     ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("help")]
@@ -365,19 +368,15 @@ def why_screen(report: Report) -> TextScreen:
     return TextScreen(lambda _: [title, [], *lines])
 
 
-def help_screen(
-    bindings: Sequence[Binding], right: Sequence[HelpSection],
-    lower_sections: Sequence[HelpSection] = (),
-) -> TextScreen:  # fmt: skip
+def help_screen(bindings: Sequence[Binding], right: Sections, below: Sections = ()) -> TextScreen:
     """`bindings`: keys of the screen below. `right`: sections beside the keys or, if there is no
-    room, below them. `lower_sections`: sections below both."""
-    return TextScreen(lambda size: help_page(bindings, right, lower_sections, size))
+    room, below them. `below`: sections below both."""
+    return TextScreen(lambda size: help_page(bindings, right, below, size))
 
 
 def help_page(
-    bindings: Sequence[Binding], right: Sequence[HelpSection],
-    lower_sections: Sequence[HelpSection], size: int,
-) -> list[Line]:  # fmt: skip
+    bindings: Sequence[Binding], right: Sections, below: Sections, size: int
+) -> list[Line]:
     title: Line = [(" help", "key"), ("   esc back   ", "dim"), ("j k", "dim"), (" scroll", "dim")]
     key_sections = _key_sections(bindings)
     if right and size >= MIN_WIDTH_FOR_COLUMNS:
@@ -389,10 +388,10 @@ def help_page(
         ]
     else:
         lines = _section_lines([*key_sections, *right], size)
-    return [title, [], *lines, *_section_lines(lower_sections, size)]
+    return [title, [], *lines, *_section_lines(below, size)]
 
 
-def _section_lines(sections: Sequence[HelpSection], size: int) -> list[Line]:
+def _section_lines(sections: Sections, size: int) -> list[Line]:
     lines: list[Line] = []
     for title, entries in sections:
         rule = "─" * max(0, size - len(title) - 2)

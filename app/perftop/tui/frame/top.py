@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import isinf, isnan
@@ -23,6 +23,7 @@ from perftop.draw.strips import BLANK, Line, Piece, justify, pieces_that_fit, sa
 from perftop.model.confidence import evidence_pieces
 from perftop.output import sentences
 from perftop.tui.frame import machine
+from perftop.tui.frame.machine import TileColumn
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import PageWidget, chart_glyphs, has_note_rows, note_line
 from perftop.tui.shared.row_numbers import ViewSettings
@@ -178,12 +179,12 @@ def header_line(
     left_pieces = [(rank, [_SEPARATORS[min(i, 2)], *runs]) for i, (rank, runs) in enumerate(pieces)]
     gap: Run = (" " * (3 if size >= MIN_WIDTH_FOR_WIDE_GAPS else 2), "text")
     room = size - 2 * MARGIN - len(gap[0])
-    parts = [*_sampling_pieces(session, interval, status, with_words=with_words),
-             *_badges(status, interval, room, with_words=with_words)]  # fmt: skip
+    parts = _sampling_pieces(session, interval, status, with_words=with_words)
+    parts += _badges(status, interval, room, with_words=with_words)
     right = [(rank, [gap, *runs]) for rank, runs in parts]
     fitting_pieces = pieces_that_fit([*left_pieces, *right], size - 2 * MARGIN, 0)
-    begin, end = ([run for piece in side if piece in fitting_pieces for run in piece[1]]
-                  for side in (left_pieces, right))  # fmt: skip
+    shown = [[piece for piece in side if piece in fitting_pieces] for side in (left_pieces, right)]
+    begin, end = ([run for _, runs in side for run in runs] for side in shown)
     margin: Run = (" " * MARGIN, "text")
     return justify([margin, *begin], [*end[1:], margin], size)
 
@@ -352,72 +353,82 @@ class TopLines(FrameLines):
 
     def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - sets its own height
         session, interval, status = self._state
-        verdict = None
+        self.verdict = None
         if session is not None and interval is not None:
-            verdict = verdict_at(session, interval, is_range=status.is_range)
-        self.verdict = verdict
-        alert = alert_line(session, interval, status, width, verdict)
+            self.verdict = verdict_at(session, interval, is_range=status.is_range)
+        alert = alert_line(session, interval, status, width, self.verdict)
         # Tiles replace the machine's numbers if no clock is counted.
-        tiled = session is not None and not session.evaluator.variants["busy_hz"]
+        has_tiles = session is not None and not session.evaluator.variants["busy_hz"]
+        has_states = session is None or session.has_smt
+        has_alert = bool(alert[0]) or interval is None
         screen = self.screen.outer_size
-        self._line_names = top_line_names(
-            screen.height, width, has_tiles=tiled,
-            has_states=session is None or session.has_smt,
-            has_alert=bool(alert[0]) or interval is None,
-        )  # fmt: skip
-        if self.styles.height is None or self.styles.height.value != len(self._line_names):
-            self.styles.height = len(self._line_names)
-        numbers: list[Run] = []
-        states: list[Run] = []
-        tiles: list[list[Run]] = [[]] * self._line_names.count("history")
-        if session is not None and interval is not None:
-            if "states" in self._line_names:
-                states = machine.state_line(session, interval, width)
-            if not tiled:
-                running = episode_style.episodes_during(session, interval)
-                numbers = machine.machine_line(session, interval, running, width)
-            else:
-                columns = machine.tile_columns(machine.machine_values(session, interval), width)
-                numbers = machine.tile_line(columns)
-                if tiles:
-                    history = self._tile_history
-                    if history is None or history.session is not session:
-                        history = self._tile_history = machine.TileHistory(session)
-                    step_ns, rows = status.interval_ns, len(tiles)
-                    tiles = history.lines(columns, interval, step_ns, width, rows)
+        self._line_names = names = top_line_names(
+            screen.height, width, has_states=has_states, has_tiles=has_tiles, has_alert=has_alert
+        )
+        if self.styles.height is None or self.styles.height.value != len(names):
+            self.styles.height = len(names)
         # The header and the alert line keep their colours when the other lines turn grey.
         top_state: LineState = "calm" if status.failure_text is None else "stale"
-        loss: Line = ([], top_state)
-        if verdict is not None and "loss" in self._line_names:
-            inputs = verdict, width, status.is_range, status.paused_at is None
-            if self._cached_loss_line[0] != inputs:
-                glyphs = chart_glyphs(self.app)
-                keys = [(1, "try", "try")] if verdict.remedy else []
-                if status.is_range:
-                    keys = [(1, "hold", "compare"), (2, "try", "copy range")]
-                if status.paused_at is not None:
-                    keys.append((3, "pause", "live" if status.replay is None else "play"))
-                keys += [(0, "report", "why")] if verdict.report is not None else []
-                parts = [(rank, [(self.settings.captions[key], "key"), (f" {word}", "dim")])
-                         for rank, key, word in keys]  # fmt: skip
-                self._cached_loss_line = inputs, loss_line(verdict, width, parts, glyphs)
-            loss = self._cached_loss_line[1]
+        loss: Line = [], top_state
+        if self.verdict is not None and "loss" in names:
+            loss = self._loss_line(self.verdict, width)
             if top_state == "stale" or alert[1] != "victim":
                 loss = loss[0], top_state
-        lines: dict[TopLineName, Line] = {
-            "header": (header_line(session, interval, status, width), "calm"), "alert": alert,
-            "loss": loss, "numbers": (numbers, top_state), "states": (states, top_state),
-            "": ([], top_state),
-        }  # fmt: skip
-        rest_of_tiles = iter(tiles)
-        page = [(next(rest_of_tiles), top_state) if name == "history" else lines[name]
-                for name in self._line_names]  # fmt: skip
-        blank_rows = [y for y, name in enumerate(self._line_names) if not name and y > 1]
+        header = header_line(session, interval, status, width)
+        lines: dict[TopLineName, Line] = {"header": (header, "calm"), "alert": alert, "loss": loss}
+        history: Iterator[list[Run]] = iter(())
+        if session is not None and interval is not None:
+            if "states" in names:
+                states = machine.state_line(session, interval, width)
+                lines["states"] = states, top_state
+            if has_tiles:
+                columns = machine.tile_columns(machine.machine_values(session, interval), width)
+                lines["numbers"] = machine.tile_line(columns), top_state
+                history = iter(self._history_lines(session, interval, columns, width))
+            else:
+                running = episode_style.episodes_during(session, interval)
+                numbers = machine.machine_line(session, interval, running, width)
+                lines["numbers"] = numbers, top_state
+        blank: Line = [], top_state
+        page = [lines.get(name, blank) for name in names]
+        for y in (y for y, name in enumerate(names) if name == "history"):
+            page[y] = next(history, []), top_state
+        blank_rows = [y for y, name in enumerate(names) if not name and y > 1]
         first_notes = self.settings.tour_notes[:1]
         notes = [note for note in first_notes if not note or not has_note_rows(screen)]
         if notes and interval is not None and blank_rows:
             page[blank_rows[0]] = note_line(self.settings, notes[0], 2, width, is_above=False)
         return page
+
+    def _loss_line(self, verdict: Verdict, width: int) -> Line:
+        """Returns the line below the verdict, with the keys that have an effect now."""
+        status = self._state.status
+        inputs = verdict, width, status.is_range, status.paused_at is None
+        if self._cached_loss_line[0] != inputs:
+            keys = [(1, "try", "try")] if verdict.remedy else []
+            if status.is_range:
+                keys = [(1, "hold", "compare"), (2, "try", "copy range")]
+            if status.paused_at is not None:
+                keys.append((3, "pause", "live" if status.replay is None else "play"))
+            keys += [(0, "report", "why")] if verdict.report is not None else []
+            parts: list[Piece] = []
+            for rank, key, word in keys:
+                parts.append((rank, [(self.settings.captions[key], "key"), (f" {word}", "dim")]))
+            line = loss_line(verdict, width, parts, chart_glyphs(self.app))
+            self._cached_loss_line = inputs, line
+        return self._cached_loss_line[1]
+
+    def _history_lines(
+        self, session: Session, interval: Interval, columns: Sequence[TileColumn], width: int
+    ) -> list[list[Run]]:
+        """Returns the lines with the histories of tiles; [] without room for one."""
+        rows = self._line_names.count("history")
+        if not rows:
+            return []
+        history = self._tile_history
+        if history is None or history.session is not session:
+            history = self._tile_history = machine.TileHistory(session)
+        return history.lines(columns, interval, self._state.status.interval_ns, width, rows)
 
     async def on_click(self, event: events.Click) -> None:
         """Opens the list of episodes (alert line) or the report (the line below it)."""
@@ -435,9 +446,12 @@ WARNING_SHOWN_NS = 10_000_000_000
 
 
 def alert_line(
-    session: Session | None, interval: Interval | None, status: AppStatus, size: int,
+    session: Session | None,
+    interval: Interval | None,
+    status: AppStatus,
+    size: int,
     verdict: Verdict | None = None,
-) -> Line:  # fmt: skip
+) -> Line:
     """Returns a message, or else the verdict. If the verdict is not a warning, an episode that
     costs something replaces its sentence, and the other running episodes are listed after it."""
     if status.failure_text is not None:  # why the stream ended, and hints if there is room
@@ -448,9 +462,8 @@ def alert_line(
         text = cut(text, max(8, size - 3))
         return [(f" {theme.DROP_SIGN} {text}", "alarm"), (hint, "text")], "calm"
     if (link := status.link) is not None and link.broken_reason:
-        retry_text = (
-            f"next try in {link.next_attempt_s:.0f} s" if link.next_attempt_s else "trying again"
-        )
+        seconds = link.next_attempt_s
+        retry_text = f"next try in {seconds:.0f} s" if seconds else "trying again"
         return _message_line(f" {retry_text} · {link.broken_reason}", "alarm", size)
     if status.notice:
         failed = status.recording_text == ""
@@ -472,22 +485,19 @@ def alert_line(
         return [], "calm"
     groups = episode_style.group_episodes(episode_style.episodes_during(session, interval))
     # An episode's length is measured up to the end of the interval, as in the panels.
-    texts = []
+    texts, topology, past = [], session.topology, status.is_past
     for group in groups:
-        retry_text = sentences.duration_phrase(session, group, interval.time_ns)
+        when = sentences.duration_phrase(session, group, interval.time_ns)
         names = sentences.victims(session, group, interval.tasks)
-        parts = sentences.sentence(
-            session.topology, group, names, past_tense=status.is_past, when=retry_text
-        )
+        parts = sentences.sentence(topology, group, names, past_tense=past, when=when)
         texts.append(sentences.text(parts))
     index = next((i for i, group in enumerate(groups) if episode_style.is_loss(group[0])), None)
     if index is not None:
         worst, text = groups.pop(index)[0], texts.pop(index)
-        pieces = evidence_pieces(worst.cause, worst.evidence)
-        verdict = replace(
-            verdict, text=text, marker=episode_style.marker(worst), severity=MIN_WARNING_SHARE,
-            evidence=tuple(p for p in pieces if p.removeprefix("clock ") not in text),
-        )  # fmt: skip
+        marker, pieces = episode_style.marker(worst), evidence_pieces(worst.cause, worst.evidence)
+        evidence = tuple(p for p in pieces if p.removeprefix("clock ") not in text)
+        severity = MIN_WARNING_SHARE
+        verdict = replace(verdict, text=text, marker=marker, severity=severity, evidence=evidence)
     markers = (episode_style.marker(group[0]) for group in groups)
     episode_texts = [f"{marker} {text}" for marker, text in zip(markers, texts, strict=True)]
     return verdict_line(verdict, size, episode_texts)

@@ -52,7 +52,7 @@ from perftop.tui.shared.row_numbers import (
     session_clock_unit,
 )
 from perftop.tui.shared.tables import command_line, fit_command
-from perftop.tui.shared.verdict import is_past, verdict_at
+from perftop.tui.shared.verdict import is_past
 
 MIN_VALUE_WIDTH, VALUE_WIDTH = 5, 8
 """Minimum and usual width of a value, in cells."""
@@ -229,8 +229,7 @@ class CorePage(ChartedView):
     def _fact_lines(self, size: int) -> list[list[Run]]:
         """Returns other facts about the core's CPUs, in the span of the verdict."""
         assert self.shown_charts is not None
-        is_range = self.settings.range_ns is not None
-        verdict = verdict_at(self.session, self.interval, is_range=is_range)
+        verdict = self.verdict
         totals = None if verdict is None or verdict.report is None else verdict.report.totals
         *tasks, _ = self.shown_charts.lanes.task_times()
         name = "on this core" if len(self._core.cpus) > 1 else "on this CPU"

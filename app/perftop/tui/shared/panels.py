@@ -468,6 +468,11 @@ class PaneledView(Canvas):
         return {}
 
     @property
+    def verdict(self) -> Verdict | None:
+        is_range = self.settings.range_ns is not None
+        return verdict_at(self.session, self.interval, is_range=is_range)
+
+    @property
     def spare_lines(self) -> int:
         """Number of lines below the scrolling ones; negative without room, 0 on a tiny screen."""
         room = self.size.height - len(self.header_lines) - max(1, self.line_count)

@@ -246,9 +246,9 @@ class Episodes(PaneledView, CursorCanvas):
             text = f" that moment is no longer kept: history begins at {start_text}"
             refusal = [(text, "text")]
         if self.size.height < MIN_HEIGHT_FOR_DETAILS:
-            parts = (cause_name(episode.kind, episode.cause),
-                     evidence_text(episode.cause, episode.evidence))  # fmt: skip
-            reason = cut(safe_cells(" · ".join(filter(None, parts))), max(1, self.width - 2))
+            cause = cause_name(episode.kind, episode.cause)
+            parts = filter(None, (cause, evidence_text(episode.cause, episode.evidence)))
+            reason = cut(safe_cells(" · ".join(parts)), max(1, self.width - 2))
             return [(refusal or [(" ", "text"), (reason, "text")], "chosen")]
         is_wide = self.width >= MIN_WIDTH_FOR_DEPTH
         quarter = (self.size.height - len(self.header_lines)) // 4
@@ -270,9 +270,10 @@ class Episodes(PaneledView, CursorCanvas):
             return not runs, -total_cost([episode]) if runs else 0.0, -episode.start_ns
 
         def sort(episodes: list[Episode]) -> list[Episode]:
-            on_cpus = (e for e in episode_style.drop_duplicate_losses(episodes)
-                        if cpus is None or not e.cpus or not cpus.isdisjoint(e.cpus))  # fmt: skip
-            return sorted(on_cpus, key=key)
+            listed = episode_style.drop_duplicate_losses(episodes)
+            if cpus is not None:
+                listed = [e for e in listed if not e.cpus or not cpus.isdisjoint(e.cpus)]
+            return sorted(listed, key=key)
 
         ended_and_marks = [*session.ended, *session.marks]
         inputs = cpus, len(ended_and_marks), *map(id, (*ended_and_marks[:1], *ended_and_marks[-1:]))

@@ -193,11 +193,14 @@ class _ReportTasks:
         if cause == STEAL_CAUSE[1]:
             return {(0, cause): 1.0}
         core = next((core for core in self._session.cores if cpu in core), [])
-        tasks = [task for e in self._episodes if e.cause == cause and cpu in e.cpus
-                 for task in culprits(e) if cause != "sibling" or task.cpu in core]  # fmt: skip
-        times_of_task = {(task.pid, task.comm): self._by_cpu.get(task.cpu, {}) for task in tasks}
-        return {task: times[task].run_s if task in times else 0.1
-                for task, times in times_of_task.items()}  # fmt: skip
+        episodes = [e for e in self._episodes if e.cause == cause and cpu in e.cpus]
+        weights: dict[Task, float] = {}
+        for task in (task for episode in episodes for task in culprits(episode)):
+            if cause != "sibling" or task.cpu in core:
+                key = task.pid, task.comm
+                times = self._by_cpu.get(task.cpu, {}).get(key)
+                weights[key] = 0.1 if times is None else times.run_s
+        return weights
 
 
 def _weights_to_parts(weights: Weights) -> dict[Task, float]:
@@ -218,7 +221,7 @@ CAUSE_EXPLANATIONS = {
     "cache": "both keep their data in one L3, and it misses more often than before",
     "hypervisor": "the hypervisor runs others, or enforces a cap on this VM",
     "": "losses that are small one by one",
-}  # fmt: skip
+}
 
 
 def flow_details(
@@ -228,9 +231,9 @@ def flow_details(
     largest of its cause, to which the report's sentence about the cause applies."""
     finding = next((f for f in report.findings if f.cause[1] == flow.cause), None)
     cpus, end_ns = flow.cpus, report.interval.time_ns
-    episodes = [e for e in session.episodes(end_ns - _HOUR_NS, end_ns)
-                if e.kind == "neighbour" and e.cause == flow.cause
-                and not cpus.keys().isdisjoint(e.cpus)]  # fmt: skip
+    recent = session.episodes(end_ns - _HOUR_NS, end_ns)
+    alike = [e for e in recent if (e.kind, e.cause) == ("neighbour", flow.cause)]
+    episodes = [e for e in alike if not cpus.keys().isdisjoint(e.cpus)]
     running = [e for e in episodes if is_running_at(e, end_ns)]
     newest = max(episodes, key=lambda e: e.start_ns, default=None)
     confidence = finding.confidence if finding is not None else "unknown"
@@ -277,7 +280,7 @@ def _remedy(session: Session, flow: Flow, finding: Finding | None, *, is_largest
             evidence = {"who": [TaskOnCpu(pid, comm, -1)]} if pid else {}
             episode = Episode("neighbour", [], 0, cause=flow.cause, evidence=evidence)
             remedies.append(remedy(session, ("neighbour", flow.cause), episode, [*flow.cpus]))
-    running = {str(activity.task.pid) for row in session.topology
-               for activity in session.snapshot.activity_on(str(row.cpu))}  # fmt: skip
-    return next((text for text in remedies
-                 if text and running.issuperset(_COMMAND_PID.findall(text))), "")  # fmt: skip
+    activities = [session.snapshot.activity_on(str(row.cpu)) for row in session.topology]
+    running = {str(activity.task.pid) for of_cpu in activities for activity in of_cpu}
+    remedies = [text for text in remedies if running.issuperset(_COMMAND_PID.findall(text))]
+    return next(filter(None, remedies), "")

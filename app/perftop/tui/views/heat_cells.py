@@ -3,7 +3,7 @@ the values of cells. The cores of one L3 or package form a group, which is drawn
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
 from math import ceil, isfinite, isnan, nan
@@ -57,6 +57,8 @@ class CoreGroup:
 
 
 Groups = list[CoreGroup]
+Packages = Mapping[int | None, Groups]
+"""The groups of each package, by ID of the package."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +85,9 @@ class LinePart:
     line: int = 0
     """Index of the line within the height of the cells; 0 is the top line."""
     label: str = ""
-    package: int = -1
-    """Index of the package if this is its heading, else -1."""
+    package: int | None = None
+    """ID of the package if this is its heading."""
+    is_heading: bool = False
 
 
 @dataclass(slots=True)
@@ -101,30 +104,39 @@ class HeatLayout:
                     self.cell_positions.setdefault(row, (part.x + i * (self.cell.width + 1), y))
 
 
-def package_groups(session: Session, cores: Cores) -> tuple[list[Groups], list[int | None]]:
-    """Returns the groups of cores of each package, sorted by die, and the IDs of the packages."""
+def package_groups(session: Session, cores: Cores) -> Packages:
+    """Returns the groups of cores of each package, sorted by die."""
     caches_by_package: dict[int | None, dict[tuple[int | None, int | None], list[int]]] = {}
     for row, core in enumerate(cores.rows):
         dies = (session.topology[position].die for position in core.positions)
         die = next((die for die in dies if die is not None), None)
         caches = caches_by_package.setdefault(core.package, {})
         caches.setdefault((die, core.l3), []).append(row)
-    package_groups: list[Groups] = []
-    for caches in caches_by_package.values():
+    packages: dict[int | None, Groups] = {}
+    for package, caches in caches_by_package.items():
         die_ids = list(dict.fromkeys(die for die, _ in caches))
         has_one_cache_per_die = len(caches) == len(die_ids)
-        package_groups.append([])
+        packages[package] = []
         for die, l3 in sorted(caches, key=lambda key: die_ids.index(key[0])):
             # the label names the die if the L3 alone would be ambiguous
             is_l3_unique = len(die_ids) == 1 or (has_one_cache_per_die and l3 is not None)
             parts = [f"die {die}"] if die is not None and not is_l3_unique else []
             parts += [f"L3 {l3}"] if l3 is not None else []
             label = " ".join(parts) if len(caches) > 1 else ""
-            package_groups[-1].append(CoreGroup(label, tuple(caches[die, l3])))
-    if all(len(group.rows) == 1 for group in chain(*package_groups)):  # each core has its own L3
-        package_groups = [[CoreGroup("", tuple(row for group in groups for row in group.rows))]
-                          for groups in package_groups]  # fmt: skip
-    return package_groups, list(caches_by_package)
+            packages[package].append(CoreGroup(label, tuple(caches[die, l3])))
+    return _join_single_cores(packages)
+
+
+def _join_single_cores(packages: Packages) -> Packages:
+    """Returns one group for each package if each group has one core, such as one with its own L3;
+    else the packages as they are."""
+    if any(len(group.rows) > 1 for group in chain(*packages.values())):
+        return packages
+    return {package: [CoreGroup("", _rows(groups))] for package, groups in packages.items()}
+
+
+def _rows(groups: Groups) -> tuple[int, ...]:
+    return tuple(row for group in groups for row in group.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,29 +179,35 @@ class _TrialLayout:
         return self.has_headings + lines
 
 
-def heat_layout(packages: Sequence[Groups], package_ids: Sequence[int | None], names: Sequence[str],
-           threads: int, width: int, height: int, *, ascii_: bool,
-           folded: Collection[int] = ()) -> HeatLayout:  # fmt: skip
+def heat_layout(
+    packages: Packages,
+    names: Sequence[str],
+    threads: int,
+    width: int,
+    height: int,
+    *,
+    ascii_: bool,
+    folded: Collection[int | None] = (),
+) -> HeatLayout:
     """Returns the layout with the largest cells that shows all cores. If not even the smallest
     cells fit, the layout has no labels; if that is not enough, no headings; and if that is not
-    enough, the map scrolls. `folded`: indexes of packages of which only the heading is shown."""
+    enough, the map scrolls. `folded`: packages of which only the heading is shown."""
     *_, small_cell = _cell_sizes(threads, ascii_=ascii_)
     if not packages:
         return HeatLayout(small_cell, [])
-    single_cores = len(packages) > 1 and all(len(p) == len(p[0].rows) == 1 for p in packages)
+    single_cores = len(packages) > 1 and all(len(_rows(p)) == 1 for p in packages.values())
     # Without headings, the cores are those of one package, with a group for each real package.
-    rows = [tuple(row for group in package for row in group.rows) for package in packages]
-    labels = ["" if len(package_ids) == 1 else "p?" if i is None else f"p{i}" for i in package_ids]
-    whole_packages = [[CoreGroup(*group) for group in zip(labels, rows, strict=True)]]
-    if all(len(package) == 1 for package in rows):
-        whole_packages = [[CoreGroup("", tuple(chain(*rows)))]]
+    labels = {id_: "p?" if id_ is None else f"p{id_}" for id_ in packages if len(packages) > 1}
+    real = [CoreGroup(labels.get(id_, ""), _rows(groups)) for id_, groups in packages.items()]
+    whole_machine = _join_single_cores({None: real})
     for has_headings, has_labels in ((True, True), (True, False), (False, True), (False, False)):
         if folded and not has_headings:
             break
-        drawn_packages = packages if has_headings else whole_packages
+        drawn_packages = packages if has_headings else whole_machine
         margin = int(has_headings)
         if has_labels:
-            texts = (g.label or names[row] for g in chain(*drawn_packages) for row in g.rows)
+            all_groups = chain(*drawn_packages.values())
+            texts = (group.label or names[row] for group in all_groups for row in group.rows)
             margin = 1 + max(map(len, texts))
         for cell in _cell_sizes(threads, ascii_=ascii_):
             for per_row in range(1, len(drawn_packages) + 1):
@@ -198,15 +216,15 @@ def heat_layout(packages: Sequence[Groups], package_ids: Sequence[int | None], n
                 if is_too_narrow or (has_headings and single_cores):
                     break
                 trial = _TrialLayout(cell, package_width, per_row, margin, has_headings, has_labels)
-                if not all(trial.fit_groups(groups)[0] for groups in drawn_packages):
+                if not all(trial.fit_groups(groups)[0] for groups in drawn_packages.values()):
                     continue
-                heights = [1 if i in folded else trial.height_of(groups)
-                           for i, groups in enumerate(drawn_packages)]  # fmt: skip
+                packages_drawn = drawn_packages.items()
+                heights = [1 if id_ in folded else trial.height_of(g) for id_, g in packages_drawn]
                 starts = range(0, len(heights), per_row)
                 if sum(max(heights[i : i + per_row]) for i in starts) <= height:
                     return HeatLayout(cell, _join_packages(drawn_packages, names, trial, folded))
     trial = _TrialLayout(small_cell, width, 1, 1, has_headings=True, has_labels=False)
-    is_usable = all(trial.fit_groups(groups)[0] for groups in packages)
+    is_usable = all(trial.fit_groups(groups)[0] for groups in packages.values())
     lines = _join_packages(packages, names, trial, folded) if is_usable else []
     return HeatLayout(small_cell, lines)
 
@@ -223,21 +241,21 @@ def _cell_sizes(threads: int, *, ascii_: bool) -> Iterator[CellSize]:
 
 
 def _join_packages(
-    packages: Sequence[Groups], names: Sequence[str], trial: _TrialLayout,
-    folded: Collection[int],
-) -> list[list[LinePart]]:  # fmt: skip
+    packages: Packages, names: Sequence[str], trial: _TrialLayout, folded: Collection[int | None]
+) -> list[list[LinePart]]:
     boxes = []
-    for i, groups in enumerate(packages):
-        head = [[LinePart(0, trial.package_width, package=i)]] if trial.has_headings else []
-        boxes.append(head + ([] if i in folded else _package_lines(groups, names, trial)))
+    for id_, groups in packages.items():
+        heading = LinePart(0, trial.package_width, package=id_, is_heading=True)
+        cells = [] if id_ in folded else _package_lines(groups, names, trial)
+        boxes.append([*([[heading]] if trial.has_headings else []), *cells])
     lines: list[list[LinePart]] = []
     for first in range(0, len(boxes), trial.packages_per_row):
         boxes_in_line = boxes[first : first + trial.packages_per_row]
-        lines += [
-            [replace(part, x=part.x + i * (trial.package_width + PACKAGE_GAP))
-             for i, parts in enumerate(parts_of_boxes) for part in parts]
-            for parts_of_boxes in zip_longest(*boxes_in_line, fillvalue=list[LinePart]())
-        ]  # fmt: skip
+        for parts_of_boxes in zip_longest(*boxes_in_line, fillvalue=list[LinePart]()):
+            lines.append([])
+            for i, parts in enumerate(parts_of_boxes):
+                left = i * (trial.package_width + PACKAGE_GAP)
+                lines[-1] += [replace(part, x=left + part.x) for part in parts]
     return lines
 
 
@@ -325,9 +343,14 @@ class HeatValues:
     """The values of one field (a number) in one interval. Lists are by position of the CPU."""
 
     def __init__(
-        self, session: Session, interval: Interval, settings: ViewSettings, cores: Cores,
-        row_episodes: RowEpisodes, previous: HeatValues | None,
-    ) -> None:  # fmt: skip
+        self,
+        session: Session,
+        interval: Interval,
+        settings: ViewSettings,
+        cores: Cores,
+        row_episodes: RowEpisodes,
+        previous: HeatValues | None,
+    ) -> None:
         row_episodes.update(interval)
         self.session, self.interval, self.cores = session, interval, cores
         self.ascii = settings.ascii
@@ -360,11 +383,11 @@ class HeatValues:
         if size != NUMBER_WIDTH or has_halves:
             return coloured_cells
         digits = int(self.field.is_small) if self.field.unit == "ratio" else self.unit.digits
-        return [
-            ((f"{value_text(value, self.unit, digits)[:NUMBER_WIDTH].rstrip('.'):>3} "
-              [:NUMBER_WIDTH], styles[level]),) if level >= 0 else coloured
-            for value, level, coloured in zip(self.values, self.levels, coloured_cells, strict=True)
-        ]  # fmt: skip
+        for i, (value, level) in enumerate(zip(self.values, self.levels, strict=True)):
+            if level >= 0:
+                text = value_text(value, self.unit, digits)[:NUMBER_WIDTH].rstrip(".")
+                coloured_cells[i] = ((f"{text:>3} "[:NUMBER_WIDTH], styles[level]),)
+        return coloured_cells
 
     # --- the lines above the map
 
@@ -384,8 +407,8 @@ class HeatValues:
         if hidden_text:
             pieces.append((1, [(hidden_text, "bright")]))
         if cell.blank_lines:
-            pieces.append((3, [("┏━┓", "alarm"), (" loses now   ", "dim"), ("┌─┐", "over"),
-                               (" within 1 min", "dim")]))  # fmt: skip
+            now, recent = ("┏━┓", "alarm"), ("┌─┐", "over")
+            pieces.append((3, [now, (" loses now   ", "dim"), recent, (" within 1 min", "dim")]))
         runs = fit_line(pieces, size - 1, 3)
         label = "   next: "
         room, text = size - width(runs) - len(label), ""
@@ -402,6 +425,7 @@ class HeatValues:
         cores, has_halves = self.cores, cell.has_halves
         explanation: list[Run] = [("a cell is a core: ", "dim")]
         short: list[Run] = []
+        lp0, lp1 = (theme.LP0, "lp0"), (theme.LP1, "lp1")
         if not cores.has_pairs or self.field.of_core or cores.max_threads == 1:
             explanation = [(f"a cell is a {'core' if cores.has_pairs else 'CPU'}", "dim")]
         elif cores.max_threads > 2:
@@ -409,9 +433,8 @@ class HeatValues:
             explanation.append((f"lp0 to lp{last} {order}", "dim"))
             short = [(f"lp0–{last} {order}", "dim")]
         elif has_halves and not self.ascii:
-            explanation += [(theme.LP0, "lp0"), (" upper half lp0, ", "dim"),
-                            (theme.LP1, "lp1"), (" lower half lp1", "dim")]  # fmt: skip
-            short = [(theme.LP0, "lp0"), (" lp0  ", "dim"), (theme.LP1, "lp1"), (" lp1", "dim")]
+            explanation += [lp0, (" upper half lp0, ", "dim"), lp1, (" lower half lp1", "dim")]
+            short = [lp0, (" lp0  ", "dim"), lp1, (" lp1", "dim")]
         else:
             text = "left lp0, right lp1" if has_halves else "lp0 above lp1"
             explanation.append((text, "dim"))
@@ -420,10 +443,8 @@ class HeatValues:
         start: list[Run] = [(" ", "text"), *(explanation if fits else short)]
         if size - width(start) - LOSSES_WIDTH >= MARKERS_WIDTH:
             idle = "idle or " if self.field.while_running else ""
-            start += [
-                ("   – ", "faint"), (f"{idle}unknown  ", "dim"), (DOUBTED_SIGN, "dim"),
-                (" doubtful  ", "dim"), (theme.NEITHER, "neither"), (" off", "dim"),
-            ]  # fmt: skip
+            start += [("   – ", "faint"), (f"{idle}unknown  {DOUBTED_SIGN} doubtful  ", "dim")]
+            start += [(theme.NEITHER, "neither"), (" off", "dim")]
         room = size - width(start) - 3
         right = [] if losses is None else self._worst(losses, room)
         if losses is not None and not losses and len(NO_LOSS_TEXT) <= room:
@@ -459,8 +480,8 @@ class HeatValues:
         if names := [safe_cells(f"{task.comm[:24]} {task.pid}") for task in tasks if task]:
             pieces.append((7, [(" · ".join(names), "text")]))
         interval, key = self.interval, self.field.key
-        texts = [f"{DOUBTED_SIGN} {safe_cells(reason)}"
-                 for row in core.positions for reason in doubt_texts(interval, row)]  # fmt: skip
+        reasons = (reason for row in core.positions for reason in doubt_texts(interval, row))
+        texts = [f"{DOUBTED_SIGN} {safe_cells(reason)}" for reason in reasons]
         bounds = interval.split.method[core.core_position] == "bounds"
         for row in core.positions:
             is_hidden = interval.is_at_rest[row] and self.field.while_running

@@ -30,9 +30,9 @@ from perftop.tui.shared.panels import (
     episode_panel,
 )
 from perftop.tui.shared.tables import title_key
-from perftop.tui.shared.verdict import is_past, verdict_at
+from perftop.tui.shared.verdict import is_past
 from perftop.tui.views import heat_cells
-from perftop.tui.views.heat_cells import CellSize, HeatLayout, HeatValues, LinePart
+from perftop.tui.views.heat_cells import CellSize, HeatLayout, HeatValues, LinePart, Packages
 
 HEADER_LINES, FOOTER_LINES = 2, 1
 MIN_WIDTH_FOR_SIDE, SIDE_SHARE, SIDE_GAP = 140, 0.37, 3
@@ -52,7 +52,8 @@ class HeatMap(PaneledView):
     _row_episodes: RowEpisodes
     _heat: HeatValues | None = None
     _heat_layout = _NO_LAYOUT
-    _package_ids: Sequence[int | None] = ()
+    _packages: Packages
+    """The packages that are drawn."""
     _is_zoomed = False
     """Whether only the package of the selected core is drawn."""
     _folded_packages: frozenset[int | None] = frozenset()
@@ -79,27 +80,26 @@ class HeatMap(PaneledView):
         cores = self.cores
         is_wide = self.size.width >= MIN_WIDTH_FOR_SIDE and not self.is_tiny
         self.side_width = round(SIDE_SHARE * self.size.width) if is_wide else 0
-        groups, ids = heat_cells.package_groups(self.session, cores)
-        selected = self.selected_row
+        packages, selected = heat_cells.package_groups(self.session, cores), self.selected_row
         selected_package = None if selected is None else cores.rows[selected].package
-        if self._is_zoomed and selected_package in ids:
-            groups, ids = [groups[ids.index(selected_package)]], [selected_package]
-        self._package_ids = ids
+        if self._is_zoomed and selected_package in packages:
+            packages = {selected_package: packages[selected_package]}
+        self._packages = packages
         names = [cores.name(i, "topology") for i in range(len(cores.rows))]
         offline_lines = 1 if cores.offline_cpus else 0
         header_lines = 0 if self.is_tiny else HEADER_LINES
         height = self.size.height - FOOTER_LINES - offline_lines - header_lines
         losing = {cores.rows[loss.row].package for loss in self._losses} | {selected_package}
-        calm_packages, folded = [i for i, id_ in enumerate(ids) if id_ not in losing], set[int]()
+        calm_packages = [package for package in packages if package not in losing]
+        threads, ascii_, folded = cores.max_threads, self.settings.ascii, set[int | None]()
         while True:
             self._heat_layout = heat_cells.heat_layout(
-                groups, ids, names, cores.max_threads, self.width, height,
-                ascii_=self.settings.ascii, folded=folded,
-            )  # fmt: skip
+                packages, names, threads, self.width, height, ascii_=ascii_, folded=folded
+            )
             if len(self._heat_layout.lines) <= height or not calm_packages:
                 break
             folded.add(calm_packages.pop())
-        self._folded_packages = frozenset(ids[i] for i in folded)
+        self._folded_packages = frozenset(folded)
         texts = [f" off   CPUs {ranges(cores.offline_cpus)}"] if offline_lines else []
         texts += [] if cores.rows else [" no CPU matches the filter"]
         self._heat_layout.lines += [[LinePart(0, len(text), label=text)] for text in texts]
@@ -127,11 +127,8 @@ class HeatMap(PaneledView):
         selected, has_rings = self.selected_row, self._heat_layout.cell.blank_lines > 0
         for loss in self._losses:
             if has_rings:
-                side = (
-                    heat_cells.STROKES[loss.is_running][heat_cells.UP + heat_cells.DOWN],
-                    loss.style,
-                )
-                left_markers[loss.row] = right_markers[loss.row] = side
+                stroke = heat_cells.STROKES[loss.is_running][heat_cells.UP + heat_cells.DOWN]
+                left_markers[loss.row] = right_markers[loss.row] = stroke, loss.style
             elif loss.is_running:
                 left_markers[loss.row] = episode_style.marker(loss.episode), loss.style
                 if loss.row == selected:
@@ -142,10 +139,10 @@ class HeatMap(PaneledView):
             right_markers.setdefault(selected, (theme.CURSOR_SIGNS[1], "mark"))
         self._left_markers, self._right_markers = left_markers, right_markers
         losses = None if self.side_width else self._losses
-        self.header_lines = [] if self.is_tiny else [
-            heat.title(cell, self.width, self._hidden_text()),
-            heat.legend(cell, self.width, losses),
-        ]  # fmt: skip
+        self.header_lines = []
+        if not self.is_tiny:
+            title = heat.title(cell, self.width, self._hidden_text())
+            self.header_lines = [title, heat.legend(cell, self.width, losses)]
         foot = [] if selected is None else heat.core_runs(selected, self.size.width)
         is_beside = self.side_width and not self._losses  # what happened is beside the map
         kinds: tuple[PanelKind, ...] = ("who",) if is_beside else PANEL_KINDS
@@ -183,10 +180,7 @@ class HeatMap(PaneledView):
         lines = self._worst[1]
         if is_high:
             lines = [*lines, *[([], None)] * (REMEDY_LINES + 1)]
-            verdict = verdict_at(
-                self.session, self.interval, is_range=self.settings.range_ns is not None
-            )
-            if verdict is not None and verdict.remedy:
+            if (verdict := self.verdict) is not None and verdict.remedy:
                 key = title_key(self.settings.captions["try"], "copy", size)
                 first, *others = strips.wrap_line(strips.safe_cells(verdict.remedy), size - 2)
                 texts = first, fit(" ".join(others), size - 2)  # the key shows a longer one in full
@@ -207,7 +201,7 @@ class HeatMap(PaneledView):
             return ""
         losing = sum(loss.is_running and loss.row not in rows for loss in self._losses)
         losing_text = f" ({losing} {'loses' if losing == 1 else 'lose'})" if losing else ""
-        zoom = f"package {self._package_ids[0]} only · " if self._is_zoomed else ""
+        zoom = f"package {next(iter(self._packages))} only · " if self._is_zoomed else ""
         return f"{zoom}{count - len(rows)} of {count} out of sight{losing_text}"
 
     def target_at(self, x: int, y: int) -> ClickTarget:
@@ -224,13 +218,12 @@ class HeatMap(PaneledView):
             runs.append((" " * (part.x - x), "text"))
             if part.cells:
                 runs += self._cells(part)
-            elif part.package < 0:
+            elif not part.is_heading:
                 runs.append((part.label, "dim"))
             else:
                 assert self._heat is not None
-                id_ = self._package_ids[part.package]
-                is_folded = id_ in self._folded_packages
-                runs += self._heat.packages.line(id_, part.width, is_folded=is_folded)
+                is_folded = part.package in self._folded_packages
+                runs += self._heat.packages.line(part.package, part.width, is_folded=is_folded)
             x = part.x + part.width
         return runs, "calm"
 
@@ -283,10 +276,7 @@ class HeatMap(PaneledView):
             return
         x, y = positions[selected]
         if dx:
-            candidates = [(abs(cell_x - x), row) for row, (cell_x, cell_y) in positions.items()
-                          if cell_y == y and (cell_x - x) * dx > 0]  # fmt: skip
-            if candidates:
-                self.select_row(min(candidates)[1])
+            self._select_nearest(x, y, dx)
         elif lines := {cell_y for _, cell_y in positions.values() if (cell_y - y) * dy > 0}:
             self._select_nearest(x, min(lines, key=lambda line: abs(line - y)))
 
@@ -298,12 +288,14 @@ class HeatMap(PaneledView):
             lines = {cell_y for _, cell_y in positions.values()}
             self._select_nearest(x, min(sorted(lines), key=lambda line: abs(line - goal)))
 
-    def _select_nearest(self, x: int, y: int) -> None:
-        """Selects the core in line `y` whose cell is nearest to column `x`."""
-        positions = self._heat_layout.cell_positions
-        candidates = [(abs(cell_x - x), row) for row, (cell_x, cell_y) in positions.items()
-                      if cell_y == y]  # fmt: skip
-        self.select_row(min(candidates)[1])
+    def _select_nearest(self, x: int, y: int, dx: int = 0) -> None:
+        """Selects the core in line `y` whose cell is nearest to column `x`. `dx`: -1 for a cell to
+        the left of that column, 1 for one to the right of it; without such a cell, nothing."""
+        positions = self._heat_layout.cell_positions.items()
+        cells = [(cell_x - x, row) for row, (cell_x, cell_y) in positions if cell_y == y]
+        distances = [(abs(distance), row) for distance, row in cells if distance * dx >= abs(dx)]
+        if distances:
+            self.select_row(min(distances)[1])
 
     def action_end(self, direction: int) -> None:
         rows = list(self._heat_layout.cell_positions)

@@ -4,11 +4,11 @@ take it. Below them are details of the selected row, and the performance of the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, product
+from itertools import accumulate, chain, product, repeat
 from math import ceil, isnan, nan
 from typing import ClassVar
 
-from perftop.base.text import MISSING, ClockUnit, count_noun, cut, percent, ranges, short_cpu_list
+from perftop.base.text import MISSING, count_noun, cut, percent, ranges, short_cpu_list
 from perftop.draw import columns, theme
 from perftop.draw.columns import Cell, Column, Run, fit_columns
 from perftop.draw.strips import (
@@ -32,7 +32,6 @@ from perftop.tui.shared.loss_panels import SCALES_S, cause_colours, legend, line
 from perftop.tui.shared.panels import PaneledView
 from perftop.tui.shared.row_numbers import session_clock_unit
 from perftop.tui.shared.tables import INDENT, MIN_ALARM_WAIT
-from perftop.tui.shared.verdict import verdict_at
 from perftop.tui.views.flows import Flow, find_flows, flow_details, join_flows
 
 MIN_SPAN_NS = 1_000_000_000
@@ -105,12 +104,12 @@ def draw_ribbons(flows: Sequence[Flow], size: int, rows: int) -> tuple[list[list
         y = int((left.ribbon_starts[i] + right.ribbon_starts[i] + thickness) / 16)
         if thickness >= 8 and len(text) < middle:
             lines[y] = overlay(lines[y], middle // 2 - len(text) // 2, [(text, "bright")])
-    names = [_ribbon_names(left, height, "taken"), _ribbon_names(right, height, "lost")]
-    return [
-        [(" " * (NAME_WIDTH - width(a)), "text"), *a, (" ", "text"), *line, (" ", "text"),
-         *merge_runs(b, NAME_WIDTH)]
-        for a, line, b in zip(names[0], lines, names[1], strict=True)
-    ], row_s  # fmt: skip
+    gap: Run = (" ", "text")
+    takers, victims = _ribbon_names(left, height, "taken"), _ribbon_names(right, height, "lost")
+    for y, (taker, victim) in enumerate(zip(takers, victims, strict=True)):
+        margin: Run = (" " * (NAME_WIDTH - width(taker)), "text")
+        lines[y] = [margin, *taker, gap, *lines[y], gap, *merge_runs(victim, NAME_WIDTH)]
+    return lines, row_s
 
 
 def _ribbon_names(side: _RibbonSide, height: int, verb: str) -> list[list[Run]]:
@@ -145,12 +144,15 @@ def flow_cells(flow: Flow, table_columns: Sequence[Column], max_s: float) -> lis
     bar = theme.LEVELS[8] * max(1, round(by_key["bar"].room * flow.lost_s / max_s))
     style = "alarm" if flow.share >= 0.05 else "text"
     cells: dict[str, Cell] = {
-        "sign": (kind.marker if kind else " ", style), "taker": (taker, "bright"),
-        "bar": [(bar, cause_colours(flow.cause)[0])], "lost": by_key["lost"].cell(flow.lost_s),
-        "victim": (victim, "bright"), "cause": (flow.cause, "dim"),
+        "sign": (kind.marker if kind else " ", style),
+        "taker": (taker, "bright"),
+        "bar": [(bar, cause_colours(flow.cause)[0])],
+        "lost": by_key["lost"].cell(flow.lost_s),
+        "victim": (victim, "bright"),
         "share": by_key["share"].cell(flow.share if flow.wanted_s else nan, style),
+        "cause": (flow.cause, "dim"),
         "cpus": (ranges(sorted(flow.cpus)), "dim"),
-    }  # fmt: skip
+    }
     if "wanted" in by_key:
         cells["wanted"] = by_key["wanted"].cell(sum(flow.wanted_s.values()) or nan, "dim")
     return [cells[column.key] for column in table_columns]
@@ -187,44 +189,11 @@ def thread_cells(
     return [cells[column.key] for column in table_columns]
 
 
-def job_line(
-    job: WatchedJob, title: str, threads: Sequence[Thread], session: Session, interval: Interval,
-    span_ns: int, unit: ClockUnit, size: int,
-) -> list[Run]:  # fmt: skip
-    """Returns the numbers of the watched job that fit into a line, the most important first.
-    `threads`: its threads on CPUs of this machine."""
-    name: Run = (f" {safe_cells(title)}", "bright")
-    count = len(job.threads) + job.unlisted_threads
-    if not count:
-        text = "is not running" if job.time_ns else "its threads are not known yet"
-        return [name, (f"  {text}", "dim")]
-    cpus = sorted({thread.cpu for thread in threads})
-    pieces: list[Piece] = [
-        (0, [name, (f"  {count_noun(count, 'thread')}", "text")]),
-        (3, [("on ", "dim"), (short_cpu_list(cpus, MAX_CPU_LIST_WIDTH), "text")]),
-    ]
-    activity = job.total_activity(span_ns)
-    if elapsed_s := activity.elapsed_s:
-        wait_text = MISSING if isnan(activity.wait) else f"{percent(activity.wait)} %"
-        wait_style = "alarm" if activity.wait >= MIN_ALARM_WAIT else "text"
-        runs = f"{activity.run_s / elapsed_s:.2f}"
-        pieces += [(1, [("runs ", "dim"), (runs, "text"), (" CPUs", "dim")]),
-                   (1, [("waits ", "dim"), (wait_text, wait_style)])]  # fmt: skip
-    rows = [session.position[cpu] for cpu in cpus]
-    hz, ipc = (interval.values.mean(key, rows) if rows else nan for key in ("busy_hz", "ipc"))
-    if not isnan(hz):
-        text = f"{hz * unit.per_hz:.{unit.digits}f}"
-        pieces.append((2, [(text, "text"), (f" {unit.name}", "dim")]))
-    if not isnan(ipc):
-        pieces.append((2, [("IPC ", "dim"), (f"{ipc:.2f}", "text")]))
-    return fit_line(pieces, size, 3)
-
-
 def labelled_lines(label: str, text: str, size: int, style: str = "text") -> list[list[Run]]:
     """Returns the lines of a text, wrapped to `size` cells, with a label at its left."""
-    lines = wrap_line(text, max(1, size - _LABEL_WIDTH - 3))
-    return [[(f"   {'' if i else label:<{_LABEL_WIDTH}}", "dim"), (line, style)]
-            for i, line in enumerate(lines)]  # fmt: skip
+    lines, labels = wrap_line(text, max(1, size - _LABEL_WIDTH - 3)), chain([label], repeat(""))
+    heads = (f"   {name:<{_LABEL_WIDTH}}" for name in labels)
+    return [[(head, "dim"), (line, style)] for line, head in zip(lines, heads, strict=False)]
 
 
 # --- the view
@@ -268,8 +237,7 @@ class Neighbours(PaneledView, CursorCanvas):
         self._thread_columns = thread_columns(self.width)
 
     def make_lines(self) -> None:
-        is_range = self.settings.range_ns is not None
-        verdict = verdict_at(self.session, self.interval, is_range=is_range)
+        verdict = self.verdict
         report = verdict.report if verdict is not None else None
         inputs = id(report), self._folded, self.settings.mask
         if self._flows[0] != inputs:
@@ -361,7 +329,7 @@ class Neighbours(PaneledView, CursorCanvas):
     def _add_job(self, report: Report | None) -> None:
         """Adds the watched job to the header, and its threads to the rows. `report`: the report
         that names a job watched by PID."""
-        session, interval, now_ns = self.session, self.interval, self.interval.time_ns
+        session, now_ns = self.session, self.interval.time_ns
         job = session.neighbours.watched_job
         if job.name is None:
             return
@@ -369,20 +337,52 @@ class Neighbours(PaneledView, CursorCanvas):
             job = WatchedJob(job.name)
             for message in session.past.frames(now_ns - ACTIVITY_SPAN_NS, now_ns):
                 job.read_record(getattr(message, "records", {}), message.time_ns)
-        position, span_ns = session.position, max(MIN_SPAN_NS, round(interval.elapsed_s * 1e9))
-        threads = [thread for thread in job.threads.values() if thread.cpu in position]
+        threads = [thread for thread in job.threads.values() if thread.cpu in session.position]
         threads.sort(key=lambda thread: (thread.cpu, thread.tid))
-        unit = session_clock_unit(session, self.settings.units)
         title = job.name or ""
         if title.isdecimal() and report is not None and report.totals.times.threads:
             title = f"{report.job} {title}"
-        self.header_lines += [
-            job_line(job, title, threads, session, interval, span_ns, unit, self.width)
-        ]
+        self.header_lines.append(self._job_line(job, title, threads))
         positions = self.shown_positions
-        if local_threads := [thread for thread in threads if position[thread.cpu] in positions]:
+        local_threads = [t for t in threads if session.position[t.cpu] in positions]
+        if local_threads:
             heading: list[Run] = [(" ", "text"), *columns.headings(self._thread_columns)]
             self._rows = [*self._rows, [], heading, *local_threads]
+
+    def _job_line(self, job: WatchedJob, title: str, threads: Sequence[Thread]) -> list[Run]:
+        """Returns the numbers of the watched job that fit into a line, the most important first.
+        `threads`: its threads on CPUs of this machine."""
+        name: Run = (f" {safe_cells(title)}", "bright")
+        count = len(job.threads) + job.unlisted_threads
+        if not count:
+            text = "is not running" if job.time_ns else "its threads are not known yet"
+            return [name, (f"  {text}", "dim")]
+        cpus = sorted({thread.cpu for thread in threads})
+        pieces: list[Piece] = [
+            (0, [name, (f"  {count_noun(count, 'thread')}", "text")]),
+            (3, [("on ", "dim"), (short_cpu_list(cpus, MAX_CPU_LIST_WIDTH), "text")]),
+        ]
+        activity = job.total_activity(self._span_ns)
+        if elapsed_s := activity.elapsed_s:
+            wait_text = MISSING if isnan(activity.wait) else f"{percent(activity.wait)} %"
+            wait_style = "alarm" if activity.wait >= MIN_ALARM_WAIT else "text"
+            runs = f"{activity.run_s / elapsed_s:.2f}"
+            pieces.append((1, [("runs ", "dim"), (runs, "text"), (" CPUs", "dim")]))
+            pieces.append((1, [("waits ", "dim"), (wait_text, wait_style)]))
+        means, rows = self.interval.values, [self.session.position[cpu] for cpu in cpus]
+        hz, ipc = (means.mean(key, rows) if rows else nan for key in ("busy_hz", "ipc"))
+        if not isnan(hz):
+            unit = session_clock_unit(self.session, self.settings.units)
+            text = f"{hz * unit.per_hz:.{unit.digits}f}"
+            pieces.append((2, [(text, "text"), (f" {unit.name}", "dim")]))
+        if not isnan(ipc):
+            pieces.append((2, [("IPC ", "dim"), (f"{ipc:.2f}", "text")]))
+        return fit_line(pieces, self.width, 3)
+
+    @property
+    def _span_ns(self) -> int:
+        """Length in ns of the time over which the numbers of threads are averaged."""
+        return max(MIN_SPAN_NS, round(self.interval.elapsed_s * 1e9))
 
     def line(self, y: int) -> Line:
         row = self._rows[y]
@@ -392,8 +392,7 @@ class Neighbours(PaneledView, CursorCanvas):
             max_s = self._flows[1][0].lost_s
             table_columns, cells = self._columns, flow_cells(row, self._columns, max_s)
         else:
-            span_ns = max(MIN_SPAN_NS, round(self.interval.elapsed_s * 1e9))
-            table_columns = self._thread_columns
+            span_ns, table_columns = self._span_ns, self._thread_columns
             cells = thread_cells(row, self.session, self.interval, span_ns, table_columns)
         line: Line = [(" ", "text"), *columns.join_columns(table_columns, cells)], "calm"
         return mark_selected(line) if y == self._cursor_line() else line

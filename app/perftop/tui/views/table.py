@@ -152,8 +152,8 @@ def name_columns(session: Session) -> list[Column]:
     }
     if len(set(texts["type"])) == 1:
         del texts["type"]
-    return [fit_to_texts(Column(key, key, 0, is_left=key == "type", source=column_texts),
-                         column_texts) for key, column_texts in texts.items()]  # fmt: skip
+    columns = (Column(key, key, 0, is_left=key == "type", source=texts[key]) for key in texts)
+    return [fit_to_texts(column, column.source) for column in columns]
 
 
 def number_column(number: Number, clock: ClockUnit) -> Column:

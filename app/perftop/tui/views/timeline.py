@@ -168,10 +168,10 @@ class Timeline(PaneledView, CursorCanvas):
             self._has_headings = any(line.kind == "package" for line in lines)
             footer_lines = 2 if self.size.height >= MIN_HEIGHT_FOR_TIMES else 1
             height = self.size.height - (0 if self.is_tiny else HEADER_LINES + footer_lines)
+            order, of_core, ascii_ = settings.order, self._field.of_core, settings.ascii
             self._timeline_layout = timeline_layout(
-                self.cores, lines, height, settings.order, of_core=self._field.of_core,
-                ascii_=settings.ascii,
-            )  # fmt: skip
+                self.cores, lines, height, order, of_core=of_core, ascii_=ascii_
+            )
             self.line_count = len(self._timeline_layout.lines)
         layout = self._timeline_layout
         # Either all numbers are shown or none.
@@ -228,18 +228,18 @@ class Timeline(PaneledView, CursorCanvas):
         digits = 0 if self._field.unit == "ratio" else digits
         scale = self._lanes.scale
         low, high = (f"{end * factor:.{digits}f}" for end in (scale.low, scale.high))
-        ends: list[Run] = [(f"{low} ", "dim"), *strips.heat_ramp(ascii_=self.settings.ascii),
-                           (f" {high} {name}".rstrip(), "dim")]  # fmt: skip
+        high = f"{high} {name}".rstrip()
+        ramp = strips.heat_ramp(ascii_=self.settings.ascii)
+        ends: list[Run] = [(f"{low} ", "dim"), *ramp, (f" {high}", "dim")]
         if self._timeline_layout.lane_height > 1:  # the height of a lane shows the value
-            ends = [("from ", "dim"), (low, "text"), (" to ", "dim"),
-                    (f"{high} {name}".rstrip(), "text")]  # fmt: skip
-        cell_s = float(f"{self._axis.bin_ns / 1e9:.2g}")
+            ends = [("from ", "dim"), (low, "text"), (" to ", "dim"), (high, "text")]
+        cell_text = duration(float(f"{self._axis.bin_ns / 1e9:.2g}"))
+        window: list[Run] = [("window ", "dim"), (duration(self.settings.window_s), "text")]
         pieces: list[Piece] = [
             (0, [("time ", "bright"), ("· ", "faint"), (self._field.plain_name, "text")]),
             (1, ends),
-            (2, [("window ", "dim"), (duration(self.settings.window_s), "text"),
-                 (", each cell ", "dim"), (duration(cell_s), "text")]),
-        ]  # fmt: skip
+            (2, [*window, (", each cell ", "dim"), (cell_text, "text")]),
+        ]
         if not self._timeline_layout.has_own_lines and self.cores.max_threads == 2:
             pieces.append((3, [(f"{theme.LP0} lp0 {theme.LP1} lp1", "dim")]))
         if self._other_fields:
@@ -266,11 +266,10 @@ class Timeline(PaneledView, CursorCanvas):
         axis, interval = self._axis, self.interval
         times_inside = self.size.height < MIN_HEIGHT_FOR_TIMES
         ticks, first_ns = time_axis.ticks(axis, session.unix), axis.first_ns
-        start_s = None if first_ns is None else session.unix(first_ns)
+        start_s, marks = None if first_ns is None else session.unix(first_ns), session.marks
         line = time_axis.tick_line(
-            axis, episodes, ticks, times_inside=times_inside, marks=session.marks,
-            history_start=start_s,
-        )  # fmt: skip
+            axis, episodes, ticks, times_inside=times_inside, marks=marks, history_start=start_s
+        )
         left_margin: Run = (" " * self._chart_left, "text")
         time_run: Run = (f"{time_of_day(interval.time):>{self._right_width - 1}}", "text")
         if times_inside:
@@ -382,11 +381,12 @@ class Timeline(PaneledView, CursorCanvas):
             value = self._values_now[row]
             is_quiet = self._field.unit == "ratio" and value < strips.MAX_QUIET_SHARE
             text, style = column.cell(
-                value, "dim" if is_quiet else "text",
+                value,
+                "dim" if is_quiet else "text",
                 online=bool(interval.online[row]) or not isnan(value),
                 resting=self._field.while_running and bool(interval.is_at_rest[row]),
                 doubted=self._is_suspect[row],
-            )  # fmt: skip
+            )
             yield column.pad(text), style
         missing_count = self._timeline_layout.numbers_per_line - len(lane_line.lanes)
         yield " " * NUMBER_WIDTH * missing_count, "text"
@@ -395,8 +395,8 @@ class Timeline(PaneledView, CursorCanvas):
 # --- Lanes: one field of each CPU over time, as cells in the colours of the heat ramp or, with room
 # for several lines, as areas.
 
-_AREAS = {"ipc": "ipc", "system": "kernel", "kernel_cycles": "kernel",
-          "kernel_instructions": "kernel"}  # fmt: skip
+_KERNEL_FIELDS = "system", "kernel_cycles", "kernel_instructions"
+_AREAS = {"ipc": "ipc", **dict.fromkeys(_KERNEL_FIELDS, "kernel")}
 """Colours of tall lanes by field, as in the overview's charts; others have that of user time."""
 
 

@@ -41,8 +41,8 @@ def packages_and_names(
 def layout_of(machine_shape: tuple[int, int, int], threads: int, width: int, height: int, *,
             ascii_: bool = False) -> heat_cells.HeatLayout:  # fmt: skip
     packages, names = packages_and_names(*machine_shape)
-    ids: list[int | None] = list(range(len(packages)))
-    return heat_cells.heat_layout(packages, ids, names, threads, width, height, ascii_=ascii_)
+    by_id: dict[int | None, heat_cells.Groups] = {**dict(enumerate(packages))}
+    return heat_cells.heat_layout(by_id, names, threads, width, height, ascii_=ascii_)
 
 
 # --- positions of cells
@@ -98,7 +98,7 @@ def test_caches_of_a_die_are_adjacent(caches: list[int | None], labels: list[str
     rows = [dataclasses.replace(row, l3=caches[row.cpu % 8 // 2], die=row.cpu % 8 // 2 % 2)
             for row in synth.topology(8)]  # fmt: skip
     session, _ = observe(Machine(cores=8, changes={"topology": rows}))
-    (groups,), _ = heat_cells.package_groups(session, Cores(session))
+    (groups,) = heat_cells.package_groups(session, Cores(session)).values()
     assert [group.label for group in groups] == labels
 
 
