@@ -32,7 +32,7 @@ MODE = 0o600
 MAX_LINKS = 40
 """Maximum number of links on one path, as in the kernel."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_INODE = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_IDENTIFY_FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 """Flags that open a file, directory, link or socket only to identify it: no link is followed, and
 nothing is read or changed."""
 
@@ -154,7 +154,7 @@ def _target(fd: int, name: str) -> Path | None:
     """Returns the target of the link with this name; None if it is not a link, or a link that only
     the kernel can follow."""
     try:
-        inode = os.open(name, _INODE, dir_fd=fd)
+        inode = os.open(name, _IDENTIFY_FLAGS, dir_fd=fd)
     except FileNotFoundError:
         return None
     try:
@@ -369,9 +369,8 @@ def _saved_wrong_counters(boot_id: str) -> list[str]:
 
     with contextlib.suppress(ValueError, RecursionError):
         content = json.loads(read_own_file(findings_file(), MAX_FINDINGS) or b"")
-        if isinstance(content, dict) and (content.get("format"), content.get("boot_id")) == (
-            FINDINGS_FORMAT, boot_id,
-        ):  # fmt: skip
+        key = FINDINGS_FORMAT, boot_id
+        if isinstance(content, dict) and (content.get("format"), content.get("boot_id")) == key:
             wrong_keys = content.get("wrong")
             if isinstance(wrong_keys, list) and all(isinstance(name, str) for name in wrong_keys):
                 return wrong_keys

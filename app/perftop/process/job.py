@@ -31,8 +31,8 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """Exit statuses of a shell if a command cannot be run."""
 MEMORY_FILE = "/proc/self/statm"
 _IGNORED_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Signals that Python ignores. The command gets their default actions, because it would inherit
-that they are ignored."""
+"""Signals that Python ignores. The command, which would inherit that, gets their default
+actions."""
 MIN_PEAK_FACTOR = 1.1
 """Factor by which the peak memory must exceed perftop's own; otherwise it may stem from the
 fork."""
@@ -383,9 +383,10 @@ class MarkSocket:
                 return
             credentials = socket.SOL_SOCKET, socket.SCM_CREDENTIALS
             users = [
-                _CREDENTIALS.unpack_from(sender)[1] for *kind, sender in ancillary
+                _CREDENTIALS.unpack_from(sender)[1]
+                for *kind, sender in ancillary
                 if tuple(kind) == credentials
-            ]  # fmt: skip
+            ]
             if users and users[0] in {0, os.getuid()} and len(data) >= _TIME.size:
                 name = data[_TIME.size :].decode(errors="replace")
                 yield _TIME.unpack_from(data)[0], name or "no name"

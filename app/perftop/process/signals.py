@@ -139,9 +139,10 @@ def hold_signals() -> None:
 
 
 def on_signal(
-    numbers: Iterable[int], handler: Callable[[Any], object],
+    numbers: Iterable[int],
+    handler: Callable[[Any], object],
     on_arrival: Callable[[], None] = lambda: None,
-) -> None:  # fmt: skip
+) -> None:
     """When a signal arrives, calls `on_arrival` immediately, and then `handler(number)` in the
     running loop. After the loop has closed, only `on_arrival` is called."""
     import asyncio  # imported late, so that the probe starts earlier

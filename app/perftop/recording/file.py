@@ -294,7 +294,7 @@ class Recording(_Closable):
             start = match.start() if match is not None else len(data) - PREFIX_BYTES
             for first, width in _LENGTH_BYTES.items():
                 head = start - 1 - width
-                # a byte of a longer length may look like the first byte of a shorter head
+                # a byte of the length can look like the start of a message with a shorter one
                 if match is not None and data[head] == first and self._is_intact(offset + head):
                     return offset + head
             offset += start

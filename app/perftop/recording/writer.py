@@ -110,7 +110,8 @@ class Writer:
     @property
     def extent(self) -> str:
         """Duration, number of frames and size so far, as text."""
-        duration = long_duration(round(self.now_ns - self._begin_ns, -8))  # samples are not exact
+        # the times of samples vary slightly
+        duration = long_duration(round(self.now_ns - self._begin_ns, -8))
         return f"{duration}, {self.frames} frames, {size_text(self.byte_count)}"
 
     def write(self, message: TimedMessage) -> None:

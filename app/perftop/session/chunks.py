@@ -72,7 +72,7 @@ class Trail:
         """Numerators and denominators of metrics."""
         self._counter_rows = counter_rows
         places = ((counters.value_indexes(chosen.column), chosen.rows) for chosen in counter_rows)
-        indexes = [[part[rows] for part in of_counter] for of_counter, rows in places]
+        indexes = [[part[rows] for part in parts] for parts, rows in places]
         indexes.append([np.zeros(0, int)] * 2)
         self._ticks, self._increment_indexes = map(np.concatenate, zip(*indexes, strict=True))
         """Indexes in a Delta of the counters' ticks and increments."""

@@ -154,9 +154,10 @@ class EpisodeLog:
     def listed_between(self, since_ns: int, until_ns: int) -> list[Episode]:
         """Returns the episodes of `in_range`, and the losses of `add_loss` in the same span."""
         losses = (
-            e for e in (*self.running_losses, *self.losses)
+            e
+            for e in (*self.running_losses, *self.losses)
             if (e.end_ns is None or e.end_ns > since_ns) and e.start_ns <= until_ns
-        )  # fmt: skip
+        )
         return [*self.in_range(since_ns, until_ns), *losses]
 
     def add_mark(self, at_ns: int, text: str) -> None:

@@ -251,8 +251,8 @@ class Machine:
     waiting_task: str = ""
     """The task that waited most for a CPU in the last ROW_SPAN_S; '' if none did, or if unknown."""
     lost_shares: Mapping[Cause, float] | None = None
-    """By cause, the largest first, the lost share of the time that tasks ran or were ready in the
-    last ROW_SPAN_S, even without an episode; None if only their sum is known."""
+    """Lost shares of the time for which tasks ran or were ready in the last ROW_SPAN_S, by cause,
+    the largest first, even without an episode; None if only their sum is known."""
     probe_share: float = nan
     """CPU time used by the machine's probe, in CPUs."""
     frames_lost: int = 0

@@ -215,7 +215,7 @@ class History:
         return self.metrics([key], rows, edges_ns)[:, 0]
 
     def metrics(self, keys: Sequence[str], rows: Sequence[int], edges_ns: Times) -> Floats:
-        """Returns values of several metrics, (bins, metrics, rows), hardly slower than one."""
+        """Returns values of several metrics, (bins, metrics, rows). One takes nearly as long."""
         values = np.full((len(edges_ns) - 1, len(keys), len(rows)), np.nan)
         served_columns = [i for i, key in enumerate(keys) if key in self._metrics]
         if not served_columns:

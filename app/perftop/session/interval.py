@@ -22,7 +22,7 @@ from perftop.model.tasks import TaskSnapshot, ThreadActivity
 from perftop.model.turbo import Ceilings
 
 Tasks = Mapping[str, Any]
-"""By CPU number as text: the PID, name and share of the task that ran most, as received."""
+"""PID, name and share of the task that ran most, as received, by CPU number as text."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Interval:
     counted_share: Floats | None
     """Share of the time for which perf counted, by CPU; None if perf did not multiplex counters."""
     event_counted_shares: dict[str, Floats]
-    """By key of a chosen event's counter, the share of the time for which perf counted it."""
+    """Share of the time for which perf counted each chosen event, by key of its counter."""
     online: Bools
     is_at_rest: Bools
     """Mask of the CPUs that hardly ran: their numbers per running time are not displayed."""
@@ -300,14 +300,14 @@ class Distribution:
         self._seen_count = 0
         self._minima, self._maxima = np.zeros((2, 0))
         self._series: dict[str, Floats] = {}
-        """By name, minimum, fifth percentile and maximum of all columns; set by `finish`."""
+        """Minimum, fifth percentile and maximum of all columns, by name; set by `finish`."""
         self._cpus = 0
         self._states, self._weights = np.zeros((2, 0, len(STATES)))
         """(cores, states): sums over the samples in which a state is known."""
         self._method_codes: Ints | None = None
-        """By core, the code of the method in the last sample."""
+        """Code of the method in the last sample, by core."""
         self._methods: list[dict[str, None]] = []
-        """By core, all methods used, in the order of their first use."""
+        """All methods used, in the order of their first use, by core."""
         self._waiting_samples = StackedSamples()
         self._registry = STATIC_METRICS
         self._cores: Cores

@@ -89,6 +89,10 @@ def _join_samples(samples: Sequence[_LossSamples]) -> _LossSamples:
     return _LossSamples(*map(np.concatenate, zip(*samples, strict=True)))
 
 
+def _nonzero(by_cause: dict[Cause, Floats]) -> dict[Cause, Floats]:
+    return {cause: seconds for cause, seconds in by_cause.items() if seconds.any()}
+
+
 class LossSums(NamedTuple):
     """Seconds over a span of time, by CPU."""
 
@@ -108,20 +112,15 @@ class LossSums(NamedTuple):
         zeros = np.zeros(len(self.wanted_s))
         old, new = earlier.by_cause, self.by_cause
         by_cause = {c: new.get(c, zeros) - old.get(c, zeros) for c in {**old, **new}}
-        return LossSums(
-            self.wanted_s - earlier.wanted_s, self.waited_s - earlier.waited_s,
-            {c: s for c, s in by_cause.items() if s.any()},
-        )  # fmt: skip
+        wanted_s, waited_s = self.wanted_s - earlier.wanted_s, self.waited_s - earlier.waited_s
+        return LossSums(wanted_s, waited_s, _nonzero(by_cause))
 
     def only_cpus(self, positions: Sequence[int]) -> LossSums:
         """Returns the sums of these CPUs; 0 for other CPUs."""
         by_cpu = np.zeros(len(self.wanted_s))
         by_cpu[positions] = 1.0
         by_cause = {cause: lost_s * by_cpu for cause, lost_s in self.by_cause.items()}
-        return LossSums(
-            self.wanted_s * by_cpu, self.waited_s * by_cpu,
-            {c: s for c, s in by_cause.items() if s.any()},
-        )  # fmt: skip
+        return LossSums(self.wanted_s * by_cpu, self.waited_s * by_cpu, _nonzero(by_cause))
 
     def with_quotas(self, stopped_s: Floats) -> LossSums:
         """Returns the sums with a part of the waiting attributed to quotas. `stopped_s`: by CPU."""
@@ -129,7 +128,7 @@ class LossSums(NamedTuple):
             return self
         stopped_s = np.minimum(stopped_s, self.waited_s)
         by_cause = {**self.by_cause, QUOTA_CAUSE: stopped_s, WAIT_CAUSE: self.waited_s - stopped_s}
-        return self._replace(by_cause={c: s for c, s in by_cause.items() if s.any()})
+        return self._replace(by_cause=_nonzero(by_cause))
 
     def with_interrupts(self, taken_s: Mapping[Cause, Floats], elapsed_s: float) -> LossSums:
         """Returns the sums with a part of the waiting attributed to interrupts: those while tasks
@@ -141,7 +140,7 @@ class LossSums(NamedTuple):
             left_s = by_cause.get(WAIT_CAUSE, np.zeros(len(whole_s)))
             part_s = np.minimum(np.maximum(whole_s * ready_share - counted_s, 0.0), left_s)
             by_cause |= {cause: counted_s + part_s, WAIT_CAUSE: left_s - part_s}
-        return self._replace(by_cause={c: s for c, s in by_cause.items() if s.any()})
+        return self._replace(by_cause=_nonzero(by_cause))
 
     def with_stops(self, stopped_s: Floats, cause: Cause = STOPPED_CAUSE) -> LossSums:
         """Returns the sums plus the time for which tasks were stopped, as lost and as wanted time.
@@ -191,7 +190,7 @@ class Losses:
         self._position = {cpu: index for index, cpu in enumerate(cpus)}
         self._wanted_s, self._ran_s, self._waited_s = np.zeros((3, len(cpus)))
         self._by_cause: dict[Cause, Floats] = {}
-        """By cause, the seconds lost in settled samples, without waits for a CPU."""
+        """Seconds lost in settled samples, by cause, without waits for a CPU."""
         self._start_open_samples()
         self._unsplit_samples: list[_LossSamples] = []
         """Samples after `_open_samples` for which the job's running time is still unknown."""
@@ -307,7 +306,7 @@ class Losses:
         if self._waited_s.any():
             by_cause[WAIT_CAUSE] = self._waited_s
             wanted_s = np.where(self._waited_s > 0, np.maximum(wanted_s, self._ran_s), wanted_s)
-        return LossSums(wanted_s, self._waited_s, {c: s for c, s in by_cause.items() if s.any()})
+        return LossSums(wanted_s, self._waited_s, _nonzero(by_cause))
 
     def _by_cause_with(
         self, samples: _LossSamples, episodes: Sequence[Episode]
@@ -351,8 +350,8 @@ class Losses:
                 yield (episode.kind, episode.cause), taken_s.sum(axis=0)
 
     def _episode_mask(self, episode: Episode, samples: _LossSamples) -> Bools:
-        """Returns a mask (samples, CPUs): the episode's CPUs, in samples that it covers at least
-        half."""
+        """Returns a mask of the episode's CPUs, in the samples of which it covers at least half,
+        (samples, CPUs)."""
         end_ns = samples.until_ns[-1] if episode.end_ns is None else episode.end_ns
         middle_ns = (samples.since_ns + samples.until_ns) / 2
         during = (middle_ns >= episode.start_ns) & (middle_ns <= end_ns)

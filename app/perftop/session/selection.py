@@ -203,7 +203,7 @@ def _topology_test(name: str, ranges: Ranges, session: Session, _: Interval | No
 
 class _Unit(NamedTuple):
     powers: dict[str, int]  # powers of ten by suffix, in lower case
-    step: float  # the last digit shown on the screen
+    step: float  # value of the last digit on the screen
     show: Callable[[float], str]
     example: str
 
@@ -274,7 +274,7 @@ def _equals_as_shown(unit: _Unit, values: Floats, level: float) -> Bools:
     text = unit.show(level)
     steps = np.abs(values - float(f"{text}e{unit.powers['']}")) / unit.step
     mask: Bools = steps < 0.499
-    for row in np.flatnonzero(np.abs(steps - 0.5) <= 0.001):  # compared as text at the limits
+    for row in np.flatnonzero(np.abs(steps - 0.5) <= 0.001):  # at a limit, texts are compared
         mask[row] = unit.show(float(values[row])) == text
     return mask
 
@@ -284,12 +284,13 @@ def _online_test(session: Session, interval: Interval | None) -> Bools:
 
 
 _WORD_TESTS: dict[str, Test] = {
-    "online": _online_test, "offline": partial(_inverted, _online_test),
+    "online": _online_test,
+    "offline": partial(_inverted, _online_test),
     "suspect": lambda session, interval: np.isin(
         np.arange(len(session.topology)),
         [] if interval is None else list(interval.suspect_counters),
     ),
-}  # fmt: skip
+}
 
 
 def _task_test(text: str, pids: Ranges, session: Session, interval: Interval | None) -> Bools:
@@ -315,7 +316,7 @@ def _shorten_text(text: str) -> str:
 MOMENT_HINT = "12:03:05, 12:03, -30s or -2m"
 _CLOCK_PATTERN = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}(?:\.[0-9]{1,9})?))?")
 _SPAN_PATTERN = re.compile(r"([+-])([0-9]{1,6}(?:\.[0-9]{1,3})?)(ms|s|m|h)?")
-_NS = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+_UNIT_NS = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 
 
 def reachable_episodes(session: Session, cpus: Iterable[int] | None = None) -> list[Episode]:
@@ -389,7 +390,7 @@ def parse_moment(text: str, shown_ns: int, first_ns: int, last_ns: int) -> int:
     text = text.strip()
     if match := _SPAN_PATTERN.fullmatch(text):
         sign, number, unit = match.groups()
-        span_ns = round(float(number) * _NS[unit or "s"])
+        span_ns = round(float(number) * _UNIT_NS[unit or "s"])
         start = end = shown_ns + span_ns if sign == "+" else shown_ns - span_ns
     elif match := _CLOCK_PATTERN.fullmatch(text):
         hour, minute, second = int(match[1]), int(match[2]), float(match[3] or 0)
@@ -403,7 +404,7 @@ def parse_moment(text: str, shown_ns: int, first_ns: int, last_ns: int) -> int:
             if start <= last_ns:
                 break
         # a time without seconds, such as 12:03, means the whole minute
-        end = start + _NS["s" if match[3] else "m"] - 1
+        end = start + _UNIT_NS["s" if match[3] else "m"] - 1
     else:
         raise ValueError(f"invalid time (try {MOMENT_HINT})")
     if end < first_ns or start > last_ns:

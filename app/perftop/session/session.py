@@ -114,7 +114,7 @@ class Session:
         """The samples that were applied last: their batch, the index of the first, and the index
         after the last. None if the newest message was a note, or a frame without a sample."""
         self.dropped_frames = self.late_samples = 0
-        """Number of samples so far that were dropped, and that the probe read late."""
+        """Numbers of samples so far that were dropped, and that the probe read late."""
         self.snapshot = TaskSnapshot()
         """The latest record of the tasks on each CPU."""
         self._snapshot_ns = 0
@@ -122,7 +122,7 @@ class Session:
         self.details: dict[str, dict[str, object]] = {}
         """Details of processes by PID, as received, newest last."""
         self._factors: dict[str, list[float]] = {}
-        """By counter for SMT states, its last two settled calibration factors."""
+        """The last two settled calibration factors of each counter for SMT states."""
         self._suspensions: list[tuple[int, int]] = []
         """Suspensions of the machine, newest last: the raw time in ns at which each was noticed,
         and the total suspended time until then in ns."""
@@ -260,9 +260,12 @@ class Session:
         if self._tracks_run:
             util = np.where(self.online, batch.values["util"][first:last], np.nan)
             span_s = (batch.time_ns[first:last] - batch.since_ns[first:last]) / 1e9
-            snapshots = batch.cached(task_snapshots).items()
-            later = {at - first: tasks for at, tasks in snapshots if first <= at < last}
-            self.busy_cpus.add(util[:, self.selected], span_s, {0: snapshot_before} | later)
+            new_snapshots = {
+                index - first: snapshot
+                for index, snapshot in batch.cached(task_snapshots).items()
+                if first <= index < last
+            }
+            self.busy_cpus.add(util[:, self.selected], span_s, {0: snapshot_before} | new_snapshots)
         if self.tracks_losses:
             self._add_losses(batch, first, last)
         return last
@@ -529,7 +532,7 @@ class Session:
 
     @property
     def calibrations(self) -> dict[str, Calibration]:
-        """By counter for SMT states, the calibration of the TSC ticks per tick of the counter."""
+        """The calibration (TSC ticks per tick) of each counter for SMT states, by its key."""
         return self.reader.splitter.calibrations
 
     def previous_factor(self, key: str) -> float | None:

@@ -65,7 +65,7 @@ class TaskTimes:
     run_s: float = 0.0
     wait_s: float = 0.0
     by_cpu: dict[int, float] = field(default_factory=dict)
-    """By CPU, seconds for which the task ran or waited (`wanted_s`)."""
+    """Seconds for which the task ran or waited (`wanted_s`), by CPU."""
     elapsed_s: float = 0.0
     """Seconds covered by readings of the task's state; 0 if the state is unknown."""
     active_s: float = 0.0
@@ -240,7 +240,7 @@ class RunTimes:
         """Number of snapshots with waiting times, except the first: it covers time before the
         stream, or has no waiting times."""
         self.truncated_s: dict[int, float] = {}
-        """By CPU, the seconds of snapshots that lack tasks which ran and may have waited."""
+        """Seconds of snapshots that lack tasks which ran and may have waited, by CPU."""
         self.waiting_s = 0.0
         """Seconds of snapshots in which a task waited for at least MIN_WAIT of the time."""
 

@@ -191,14 +191,13 @@ class CpuColumns:
         swap without a visible reason."""
         if not column.unit:
             names = {
-                row: "" if self._unaccounted_text(row, interval)
-                else self._named_task(row, interval).casefold()
+                row: self._named_task(row, interval).casefold()
                 for row in rows.tolist()
-            }  # fmt: skip
-            named_rows = sorted(
-                (r for r in names if names[r]), key=lambda r: names[r], reverse=reverse
-            )
-            return np.array([*named_rows, *(row for row in names if not names[row])], np.intp)
+                if not self._unaccounted_text(row, interval)
+            }
+            named_rows = sorted(filter(names.get, names), key=names.__getitem__, reverse=reverse)
+            other_rows = (row for row in rows.tolist() if not names.get(row))
+            return np.array([*named_rows, *other_rows], np.intp)
         scale, digits = column.scale(clock)
         known_values = np.where(interval.online, self.values(column.key, interval), nan)
         values = np.round(known_values[rows] * scale, digits)
