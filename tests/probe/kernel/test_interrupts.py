@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trees
 
-from perfprobe.kernel.interrupts import Interrupts
+from perfprobe.kernel.interrupts import Interrupts, parse_table
 
 LINES = """\
            CPU0       CPU4
@@ -70,6 +70,11 @@ def test_lines_are_read_only_while_a_cpu_shows_the_symptom(node: Node) -> None:
     assert node.record_after_second(40)["0"] != [0.4, 0.0, 0.4, [], []]
     (node.root / "proc/interrupts").unlink()
     assert node.record_after_second(2) == {}
+
+
+def test_a_long_name_is_cut() -> None:
+    table = parse_table(f"           CPU0\n 36:          7  edge  {'x' * 50}\n")
+    assert table.name("36") == f"36 {'x' * 37}"
 
 
 def test_the_counts_after_a_pause_are_not_used(node: Node) -> None:

@@ -19,6 +19,7 @@ import trees
 
 from perfprobe.errors import Unavailable
 from perfprobe.kernel import job_threads, task_files
+from perfprobe.kernel.cgroups import group_directories, member_pids
 from perfprobe.kernel.job_threads import MAX_NEW_CHILDREN, MAX_THREADS, WatchedJob
 from perfprobe.kernel.tasks import MIN_CHECK_NS, TaskScanner
 
@@ -373,6 +374,16 @@ def test_a_job_can_be_a_control_group_or_a_unit(tmp_path: Path) -> None:
     for _ in absent.find_threads(processes):
         pass
     assert absent.pids == []
+
+
+def test_a_group_of_several_hierarchies_is_that_of_the_first(tmp_path: Path) -> None:
+    mounts = ""
+    for pid, controller in ((7, "memory"), (8, "cpu")):
+        directory = f"sys/fs/cgroup/{controller}"
+        mounts += f"{pid} 31 0:29 / /{directory} rw - cgroup cgroup rw,{controller}\n"
+        trees.put(tmp_path, f"{directory}/job/cgroup.procs", f"{pid}\n")
+    trees.put(tmp_path, "proc/self/mountinfo", mounts)
+    assert member_pids(group_directories(tmp_path, "/job")) == {"8"}
 
 
 def test_a_reused_pid_is_not_the_job(tmp_path: Path) -> None:

@@ -197,6 +197,15 @@ def test_rounds_of_full_rings_are_skipped(
     assert (drained.number, sampler.late_rounds) == (skipped, skipped)
 
 
+@pytest.mark.parametrize(("period_ns", "push_ns"), [(10**9, 10**6), (10**6, 250_000)])
+def test_a_round_is_due_when_lanes_usually_have_pushed_it(period_ns: int, push_ns: int) -> None:
+    with Sampler(period_ns, ROW) as sampler:
+        due_ns = round(sampler.due_s() * 1e9) - lib.pp_start(sampler._sampler)
+        assert due_ns == pytest.approx(push_ns, abs=1000)
+        last_due_ns = round(sampler.due_s(3) * 1e9) - lib.pp_start(sampler._sampler)
+        assert last_due_ns == pytest.approx(push_ns + 3 * period_ns, abs=1000)
+
+
 def test_frames_without_lanes_continue() -> None:
     with Sampler(PERIOD_NS, ROW) as sampler:
         assert drain(sampler).delivered_cpus == 0

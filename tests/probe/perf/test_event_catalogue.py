@@ -212,7 +212,7 @@ def test_commas_separate_events_but_not_terms_and_groups() -> None:
 @pytest.mark.parametrize(("text", "name", "user", "kernel"), [
     ("cycles:u", "cycles:u", True, False),
     ("cycles:k", "cycles:k", False, True),
-    ("cycles:uk", "cycles:uk", False, False),
+    ("cycles:uk", "cycles:uk", False, False), ("cycles:ukh", "cycles:ukh", False, False),
     ("cpu/event=1/u", "cpu/event=1/:u", True, False),
     ("cpu/event=1/:k", "cpu/event=1/:k", False, True),
     ("mem_load_retired.l1_hit", "mem_load_retired.l1_hit", False, False),
@@ -221,6 +221,7 @@ def test_commas_separate_events_but_not_terms_and_groups() -> None:
 def test_rings_are_letters_after_the_name(text: str, name: str, user: bool, kernel: bool) -> None:
     ((result,),) = parse_groups(text)
     assert (result.name, result.user_only, result.kernel_only) == (name, user, kernel)
+    assert text[:6] != "cycles" or result.catalogue_name == "cycles"
 
 
 @pytest.mark.parametrize("text", [

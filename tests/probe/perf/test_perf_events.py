@@ -144,7 +144,7 @@ def test_aperf_and_mperf_must_give_a_plausible_clock() -> None:
     ]
     good = open_group(fakeperf.Kernel(), events, 0, timed=False, with_trial=True)
     assert keys(good) == ["msr_tsc", "aperf", "mperf"]
-    for aperf, mperf in ((0, 0), (1000, 0), (100, 10_000), (9000, 1000)):
+    for aperf, mperf in ((0, 0), (1000, 0), (1, 10_000), (100, 10_000), (9000, 1000), (9, 1)):
         kernel = fakeperf.Kernel(moved={"aperf": aperf, "mperf": mperf})
         opened = open_group(kernel, events, 0, timed=False, with_trial=True)
         assert "mperf" in opened.missing

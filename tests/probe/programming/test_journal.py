@@ -47,6 +47,11 @@ def test_root_uses_the_directory_of_every_other_root_session(
     assert journal.directories()[0] == system
 
 
+def test_another_version_finds_the_journal_by_its_name() -> None:
+    path = journal.journal_path(Path("/run/perftop"), Path("/"))
+    assert path == Path("/run/perftop/msr-8a5edab282632443.journal")
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     (tmp_path / "root").mkdir()
