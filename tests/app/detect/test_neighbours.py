@@ -11,11 +11,14 @@ import synth
 from fakes import CpuLoad, Machine
 from nightly import cases_by_day
 from phases import Phases, episodes
+from rate_streams import spans as spans_of
 from sessions import session_of
 
 from perfprobe import wire
+from perftop.detect.watched_job import _wait_for_each_other
 from perftop.model.confidence import CrowdedCpu, Hypervisor, TaskOnCpu, ValueWithMax
 from perftop.model.kinds import Episode
+from perftop.model.tasks import ThreadActivity
 from perftop.session.session import Session
 
 LMP, STREAM = [4000, "lmp", 0.95], [4001, "stream", 0.95]
@@ -266,15 +269,59 @@ def test_a_job_that_waits_for_others_is_named_with_them() -> None:
     assert result.evidence["involuntary_switches_per_s"] == 10
 
 
-def test_waits_begin_and_end_in_the_right_sample() -> None:
+def play_waits(*waits: float, **records: Any) -> Play:
+    """Plays a job of one thread that waits for this share of each sample, and runs in the rest."""
     play = Play(changes={"watch": "lmp"})
     play.loads(c0=CpuLoad(1.0))
     run_ns = wait_ns = 0
-    for wait in (0.0,) * 20 + (0.5,) * 20 + (0.0,) * 10:
-        run_ns += int((1 - wait) * SAMPLE_NS)
-        wait_ns += int(wait * SAMPLE_NS)
+    for wait in waits:
+        run_ns += round((1 - wait) * SAMPLE_NS)
+        wait_ns += round(wait * SAMPLE_NS)
         results = {"4000": [4000, "lmp", 0, run_ns, wait_ns, 0, 0]}
-        play.run(1, frames_per_record=1, watched={"threads": results, "more": 0})
+        play.run(1, frames_per_record=1, watched={"threads": results, "more": 0}, **records)
+    return play
+
+
+@pytest.mark.parametrize(("waits", "spans"), [
+    ([0.06] * 4, [(4, None)]), ([0.06] * 3, []), ([0.049] * 9, []),
+    ([0.1] * 4 + [0.02] * 5, [(4, None)]), ([0.1] * 4 + [0.019] * 5, [(4, 8)]),
+])  # fmt: skip
+def test_waits_are_a_loss_from_a_twentieth_of_the_wanted_time_on(
+    waits: list[float], spans: list[tuple[int, int | None]]
+) -> None:
+    """They are reported after 20 ms, for which three samples of 6 ms are too few."""
+    assert rate_spans(play_waits(*[0.0] * 5, *waits)) == spans
+
+
+def rate_spans(play: Play) -> list[tuple[float, float | None]]:
+    return spans_of([*play.ended, *play.running])
+
+
+@pytest.mark.parametrize(("share", "names"), [(0.02, ["stream"]), (0.019, [])])
+def test_a_task_that_hardly_ran_is_not_blamed_for_waits(share: float, names: list[str]) -> None:
+    task = [4001, "stream", share]
+    play = play_waits(*[0.5] * 5, tasks={"0": task}, others={"0": [task, LMP]})
+    (result,) = play.running
+    assert [task.comm for task in result.evidence.get("who", [])] == names
+    assert result.confidence == ("measured" if names else "inferred")
+
+
+@pytest.mark.parametrize(("threads", "for_each_other"), [
+    ([(1, 0.5, 0.5)] * 2, True), ([(1, 0.5, 0.5)], False),
+    ([(2, 0.04, 1.9), (2, 1.9, 0.04)], True),  # the second one also runs
+    ([(2, 0.038, 1.9), (2, 1.9, 0.04)], False),
+    ([(1, 0.25, 1.0)] * 2, True), ([(1, 0.25, 1.0), (1, 0.24, 1.0)], False),
+    ([(1, 0.25, 0.5)] * 2, True), ([(1, 0.2, 0.5)] * 2, False),
+])  # fmt: skip
+def test_threads_wait_for_each_other_if_they_run_for_half_of_the_waits(
+    threads: list[tuple[float, float, float]], *, for_each_other: bool
+) -> None:
+    """Threads have the seconds for which they were observed, ran and waited."""
+    assert _wait_for_each_other([ThreadActivity(*times) for times in threads]) == for_each_other
+
+
+def test_waits_begin_and_end_in_the_right_sample() -> None:
+    play = play_waits(*(0.0,) * 20, *(0.5,) * 20, *(0.0,) * 10)
     (result,) = play.ended
     assert (result.start_ns, result.end_ns) == (19 * SAMPLE_NS, 39 * SAMPLE_NS)
     assert result.depth == pytest.approx(0.5)
@@ -347,6 +394,40 @@ def test_tasks_that_wake_up_take_turbo_from_the_job() -> None:
         **{f"{key}_hz": pytest.approx(hz, rel=0.01) for key, hz in
            (("busy", 3.06e9), ("before", 3.4e9), ("ceiling", 3.06e9), ("ceiling_before", 3.4e9))},
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("ghz", "ceiling_ghz", "count"), [
+    (3.33, 3.332, 1), (3.33, 3.34, 0), (3.34, 3.332, 0),
+])  # fmt: skip
+def test_a_step_of_the_clock_and_of_its_ceiling_is_a_loss(
+    ghz: float, ceiling_ghz: float, count: int
+) -> None:
+    """Both must be lower by 2 %."""
+    play = play_job_at_full_clock()
+    play.loads(c0=CpuLoad(1.0, hz=ghz * 1e9), c1=CpuLoad(1.0, hz=ghz * 1e9))
+    play.machine.ceiling_hz = ceiling_ghz * 1e9
+    play_watched_job(play, 10, 1.0, 0.0, tasks={"0": LMP})
+    assert len(play.running) == count
+
+
+@pytest.mark.parametrize(("util", "count"), [(0.11, 1), (0.09, 0)])
+def test_a_core_that_hardly_works_takes_no_turbo(util: float, count: int) -> None:
+    play = play_job_at_full_clock()
+    play.loads(c0=CpuLoad(1.0, hz=3.06e9), c1=CpuLoad(util, hz=3.06e9, system=0.0))
+    play.machine.ceiling_hz = 3.06e9
+    play_watched_job(play, 10, 1.0, 0.0, tasks={"0": LMP})
+    assert len(play.running) == count
+
+
+def test_the_earlier_clock_is_a_mean_of_about_ten_samples() -> None:
+    play = play_job_at_full_clock()
+    play.loads(c0=CpuLoad(1.0, hz=3.3e9))
+    play_watched_job(play, 7, 1.0, 0.0, tasks={"0": LMP})
+    play.loads(c0=CpuLoad(1.0, hz=3.0e9), c1=CpuLoad(1.0, hz=3.0e9))
+    play.machine.ceiling_hz = 3.0e9
+    play_watched_job(play, 10, 1.0, 0.0, tasks={"0": LMP})
+    (result,) = play.running
+    assert result.evidence["before_hz"] == pytest.approx(3.3e9 + 0.1e9 * 0.9**7, rel=2e-3)
 
 
 def test_a_job_that_grows_lowers_its_own_clock() -> None:
