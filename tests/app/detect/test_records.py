@@ -135,6 +135,7 @@ def test_small_and_invalid_interrupt_loads_cause_no_episode(
     ((0.45, 0.05, 0.0), "irq"), ((0.44, 0.05, 0.0), None),  # half of the time
     ((0.1, 0.5, 0.0), "irq"), ((0.099, 0.5, 0.0), None),  # tasks run too little
     ((0.4, 0.5, 0.0), "irq"), ((0.01, 0.9, 0.0), "irq"), ((0.009, 0.9, 0.0), None),  # a full CPU
+    ((0.05, 0.85, 0.0), "irq"),
     ((0.05, 0.84, 0.0), None), ((1.5, 0.03, 0.03), "softirq"),
 ])  # fmt: skip
 def test_interrupts_take_time_from_tasks_on_a_busy_cpu(
@@ -322,6 +323,17 @@ def test_a_stop_is_compared_with_the_time_and_its_depth_with_the_cpus(
         assert (episode.evidence["periods"], episode.evidence["throttled_periods"]) == (
             20 * len(counted), len(counted),
         )  # fmt: skip
+
+
+def test_of_nested_groups_the_longest_stop_counts() -> None:
+    stops = QuotaStops(SampleReader(synth.hello()), RunningEpisodes())
+    for second in (1, 2):
+        us = second * 100_000
+        groups = {group: [1, 0, 0, n * us] for n, group in enumerate(("/a/b", "/a", "/other"), 1)}
+        pids = {"7": ["/a/b", "/a"], "8": ["/other"]}
+        stops.process_records({"quotas": {"groups": groups, "pids": pids}}, second * 10**9)
+    assert [stops.stopped_s(pids) for pids in ([7], [8], [7, 8], [9])] == [0.2, 0.3, 0.3, 0.0]
+    assert [stops.has_quota(pids) for pids in ([7], [9], [])] == [True, False, False]
 
 
 def test_a_stop_continues_on_its_cpus_while_no_task_runs() -> None:

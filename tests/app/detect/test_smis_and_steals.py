@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import synth
 from fakes import Machine
-from rate_streams import S, SteppedDetector, sample_with
+from rate_streams import STEAL, RateStream, S, SteppedDetector, sample_with
 
 from perftop.base.arrays import Floats
 from perftop.detect.engine import RunningEpisodes
@@ -130,6 +130,16 @@ def test_gaps_and_clock_jumps_end_an_episode_and_are_not_counted(ns: int) -> Non
 
 def test_unknown_columns_are_not_counted() -> None:
     assert SmiSteps().advance(float("nan"), samples=3).spans() == []
+
+
+def test_smis_and_ticks_of_a_stream_start_and_end_episodes() -> None:
+    """While there are none, the detectors skip samples."""
+    smis = RateStream("smi", [synth.REF, SMI]).advance(20, ref=synth.TSC_HZ)
+    smis.advance(2, smi=20).advance(PAUSE, smi=0).advance(PAUSE)
+    assert smis.spans() == [(20, 22)]
+    steals = RateStream("steal", [synth.REF, STEAL]).advance(20, ref=synth.TSC_HZ)
+    steals.advance(2, stat_steal_s=0.4).advance(PAUSE, stat_steal_s=0)
+    assert steals.spans() == [(20, 22)]
 
 
 # --- steal, in ticks of 10 ms
