@@ -13,6 +13,7 @@ get their confidence from this module, and `perftop help trust` prints the table
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
 from typing import Any, Literal, NamedTuple
 
 from perftop.base.text import short_duration, whole_percent
@@ -87,9 +88,8 @@ COUNTED_QUANTITIES: dict[tuple[str, str], Quantity] = {
 
 
 def confidence(
-    kind: str, cause: str, *, counted: bool = True, error: float = 0.0,
-    effect: float = float("inf"),
-) -> Confidence:  # fmt: skip
+    kind: str, cause: str, *, counted: bool = True, error: float = 0.0, effect: float = inf
+) -> Confidence:
     """Returns the confidence in a cause. `counted`: whether its quantity in `COUNTED_QUANTITIES`
     was counted over the whole span, without scaling. `error`, `effect`: the error of the count and
     the size of the effect, in the same unit."""

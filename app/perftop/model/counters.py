@@ -53,10 +53,11 @@ def rename_misplaced(hello: wire.Hello) -> wire.Hello:
     blocks = []
     for block in hello.blocks:
         counters = [
-            counter if _SCOPES.get(counter.key, "cpu") == block.scope
+            counter
+            if _SCOPES.get(counter.key, "cpu") == block.scope
             else replace(counter, key=f"{block.scope} {counter.key}")
             for counter in block.counters
-        ]  # fmt: skip
+        ]
         blocks.append(replace(block, counters=counters))
     return replace(hello, blocks=blocks)
 
@@ -65,9 +66,10 @@ def aliased_counters(hello: wire.Hello) -> dict[str, wire.Counter]:
     """Returns the CPU counters that hello also lists under an alias (`aliases`), by alias."""
     counters = {c.key: c for block in hello.blocks if block.scope == "cpu" for c in block.counters}
     return {
-        name: replace(counters[key], key=name) for name, key in hello.aliases.items()
+        name: replace(counters[key], key=name)
+        for name, key in hello.aliases.items()
         if key in counters and name not in counters
-    }  # fmt: skip
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,24 +104,21 @@ class Counters:
         self._times = {block.name: perf_time_columns(block) for block in hello.blocks}
         only_cpus = [b.counters for b in hello.blocks if b.scope == "cpu"]
         without_guests = [m.cpus for m in hello.missing if m.what == "guests"]
-        self.without_guests: Bools = np.array([
-            any(cpus is None or row.cpu in cpus for cpus in without_guests)
-            for row in hello.topology
-        ], bool)  # fmt: skip
+        self.without_guests: Bools = np.zeros(len(hello.topology), bool)
         """Mask of the CPUs on which perf does not count while a guest runs."""
+        for i, row in enumerate(hello.topology):
+            self.without_guests[i] = any(cpus is None or row.cpu in cpus for cpus in without_guests)
         self._package = packages(hello)
         self.keys = tuple(dict.fromkeys(c.key for counters in only_cpus for c in counters))
         """Keys of the CPU counters. Only CPU counters can be suspect."""
         self.multiplexed = frozenset(
-            key for key, column in self.columns.items()
+            key
+            for key, column in self.columns.items()
             if column.counter.origin.startswith("perf") and self._times[column.block] is not None
-        )  # fmt: skip
+        )
         """Keys of the counters that perf may multiplex, in blocks with counting times."""
         self.key_at = {key: index for index, key in enumerate(self.keys)}
-        self.key_at |= {
-            name: self.key_at[hello.aliases[name]]
-            for name in aliased_counters(hello)
-        }  # fmt: skip
+        self.key_at |= {n: self.key_at[hello.aliases[n]] for n in aliased_counters(hello)}
         self._layout = DeltaLayout(hello)
         home_blocks = {key: column.block for key, column in self.columns.items()}
         self.differences = Differences(hello, self._layout, self.stamp_hz, home_blocks, self.key_at)

@@ -205,9 +205,14 @@ class Delta:
     """
 
     def __init__(
-        self, layout: DeltaLayout, sums: Floats, widths: Floats, doubts: Codes,
-        keys: tuple[str, ...], skew_ns: Ints,
-    ) -> None:  # fmt: skip
+        self,
+        layout: DeltaLayout,
+        sums: Floats,
+        widths: Floats,
+        doubts: Codes,
+        keys: tuple[str, ...],
+        skew_ns: Ints,
+    ) -> None:
         self._layout, self._sums, self._widths = layout, sums, widths
         self.doubts = doubts
         """(CPUs, counters), with a leading axis for several samples: codes of `Doubt`, 0 for none.
@@ -270,16 +275,12 @@ class Delta:
     def __getitem__(self, samples: int | slice | None) -> Delta:
         """Returns one sample, or a slice of the samples, as a view. Index None adds a leading axis
         of length 1 to a single sample."""
-        return Delta(
-            self._layout, self._sums[samples], self._widths[samples], self.doubts[samples],
-            self.keys, self.skew_ns[samples],
-        )  # fmt: skip
+        parts = self._sums[samples], self._widths[samples], self.doubts[samples]
+        return Delta(self._layout, *parts, self.keys, self.skew_ns[samples])
 
     def copy(self) -> Delta:
-        return Delta(
-            self._layout, self._sums.copy(), self._widths.copy(), self.doubts.copy(), self.keys,
-            self.skew_ns,
-        )  # fmt: skip
+        parts = self._sums.copy(), self._widths.copy(), self.doubts.copy()
+        return Delta(self._layout, *parts, self.keys, self.skew_ns)
 
     def minus(self, earlier: Delta) -> Delta:
         """Returns the increments after the end of `earlier`, which must have the same start. Doubts
@@ -315,15 +316,12 @@ class CounterLimits:
         def property_of_values(
             property_of: Callable[[wire.Counter, wire.Scope], object], kind: type
         ) -> np.ndarray:
-            return np.concatenate([
-                np.tile(
-                    np.array(
-                        [property_of(c, p.block.scope) for c in counters_by_column(p.block)], kind
-                    ),
-                    p.count,
-                )
-                for p in blocks
-            ])  # fmt: skip
+            parts: list[np.ndarray] = []
+            for place in blocks:
+                block = place.block
+                values = [property_of(c, block.scope) for c in counters_by_column(block)]
+                parts.append(np.tile(np.array(values, kind), place.count))
+            return np.concatenate(parts)
 
         self._scale: Floats = property_of_values(lambda c, _: c.scale, float)
         self._mask: Words = property_of_values(lambda c, _: (1 << c.bits) - 1, np.uint64)

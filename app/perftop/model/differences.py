@@ -55,8 +55,14 @@ WORD_BITS = 64
 class Differences:
     """Computes the increments between the frames of one stream."""
 
-    def __init__(self, hello: wire.Hello, layout: DeltaLayout, stamp_hz: float,
-                 home_blocks: Mapping[str, str], key_at: Mapping[str, int]) -> None:  # fmt: skip
+    def __init__(
+        self,
+        hello: wire.Hello,
+        layout: DeltaLayout,
+        stamp_hz: float,
+        home_blocks: Mapping[str, str],
+        key_at: Mapping[str, int],
+    ) -> None:
         """`home_blocks`: for each counter key, the block whose values are used, because several
         blocks may have the same key. `key_at`: index of each key in `Counters.keys`."""
         self._layout, self._stamp_hz = layout, stamp_hz
@@ -425,9 +431,13 @@ class _Baseline:
     def empty(cls, layout: DeltaLayout) -> _Baseline:
         n, values = layout.rows, layout.values
         return cls(
-            np.zeros(n, np.uint64), np.zeros(n), np.zeros(n, bool),
-            np.zeros(values, np.uint64), np.zeros(values, bool), np.zeros(n, bool),
-        )  # fmt: skip
+            np.zeros(n, np.uint64),
+            np.zeros(n),
+            np.zeros(n, bool),
+            np.zeros(values, np.uint64),
+            np.zeros(values, bool),
+            np.zeros(n, bool),
+        )
 
     def copy(self) -> _Baseline:
         return _Baseline(*(getattr(self, field.name).copy() for field in fields(self)))

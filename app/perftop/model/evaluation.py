@@ -27,6 +27,7 @@ from perftop.model.numbers import (
     PACKAGE_NAMES,
     PER_KI,
     RARE_METRICS,
+    Formula,
     Metric,
     Variant,
 )
@@ -44,9 +45,10 @@ class MetricRegistry:
         counters_by_key = {counter.key: counter for block in blocks for counter in block.counters}
         counters_by_key |= aliased_counters(hello) if hello else {}
         event_counters = [
-            c for c in counters_by_key.values()
+            c
+            for c in counters_by_key.values()
             if c.key.startswith(EVENT_PREFIX) and c.kind == "counter"
-        ]  # fmt: skip
+        ]
         self.events = {metric.key: metric for c in event_counters for metric in _event_metrics(c)}
         keys, rare = counters_by_key.keys(), RARE_METRICS.items()
         self.events |= {key: metric for key, metric in rare if keys >= {*metric.variants[0].needs}}
@@ -69,18 +71,18 @@ def _event_metrics(counter: wire.Counter) -> Iterator[Metric]:
     label = printable(key.removeprefix(EVENT_PREFIX))
     description = printable(counter.name) or label
     description = f"{description[:1].upper()}{description[1:]}"
-    yield Metric(
-        key, label, "1/s" if counter.unit in COUNT_UNITS else f"{printable(counter.unit)}/s",
-        f"{description}, per second.",
-        (Variant((key,), "count / time", lambda q: q[key], lambda q: q.seconds(key)),),
-        is_sum=True,
-    )  # fmt: skip
-    yield Metric(
-        key + PER_KI, label + PER_KI, "1", f"{description}, per thousand instructions.",
-        (Variant((key, "instructions"), "1000 count / instructions",
-                 lambda q: 1000.0 * q[key], lambda q: q["instructions"]),),
-        digits=2, while_running=True,
-    )  # fmt: skip
+    unit = "1/s" if counter.unit in COUNT_UNITS else f"{printable(counter.unit)}/s"
+    per_second = Variant((key,), "count / time", lambda q: q[key], lambda q: q.seconds(key))
+    yield Metric(key, label, unit, f"{description}, per second.", (per_second,), is_sum=True)
+    per_ki = Variant(
+        (key, "instructions"),
+        "1000 count / instructions",
+        lambda q: 1000.0 * q[key],
+        lambda q: q["instructions"],
+    )
+    text = f"{description}, per thousand instructions."
+    names = key + PER_KI, label + PER_KI
+    yield Metric(*names, "1", text, (per_ki,), digits=2, while_running=True)
 
 
 class Evaluator:
@@ -107,23 +109,20 @@ class Evaluator:
                     variants.append((variant, mask))
                     is_unserved = is_unserved & ~mask
             self._masks[metric.key] = ~is_unserved
-        self._formulas = [
-            (
-                self.registry.index[key], variant.numerator, variant.denominator,
-                None if mask.all() else mask,
-            )
-            for key, variants in self.variants.items()
-            for variant, mask in variants
-            if variant.numerator is not None and variant.denominator is not None
-        ]  # fmt: skip
-
-        self._busy = [
-            (variant.numerator, variant.denominator, mask)
-            for variant in METRICS["util"].variants
-            if "ref" not in variant.needs and variant.numerator and variant.denominator
-            and (mask := np.logical_and.reduce([*map(counters.is_counted, variant.needs)])).any()
-        ]  # fmt: skip
+        self._formulas: list[tuple[int, Formula, Formula, Bools | None]] = []
+        """Index of the metric, numerator, denominator, and the CPUs; None: all."""
+        for key, variants in self.variants.items():
+            index = self.registry.index[key]
+            for variant, mask in variants:
+                if variant.numerator is not None and variant.denominator is not None:
+                    formulas = variant.numerator, variant.denominator
+                    self._formulas.append((index, *formulas, None if mask.all() else mask))
+        self._busy: list[tuple[Formula, Formula, Bools]] = []
         """Formulas of busy time from the kernel's idle times, used where `ref` was not counted."""
+        for variant in METRICS["util"].variants:
+            if "ref" not in variant.needs and variant.numerator and variant.denominator:
+                mask = np.logical_and.reduce([*map(counters.is_counted, variant.needs)])
+                self._busy += [(variant.numerator, variant.denominator, mask)] * bool(mask.any())
 
     def origin(self, key: str) -> str | None:
         """Returns the formulas and counters of a metric, as text; None if no CPU has the metric."""
@@ -183,9 +182,12 @@ class Values:
     of each of several samples."""
 
     def __init__(
-        self, numerators: Floats, denominators: Floats, values: Floats | None = None,
+        self,
+        numerators: Floats,
+        denominators: Floats,
+        values: Floats | None = None,
         registry: MetricRegistry = STATIC_METRICS,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.registry = registry
         self.numerators, self.denominators = numerators, denominators
         """(metrics, CPUs), in the order of the registry."""
@@ -307,9 +309,12 @@ def distribute_steal(
 
 
 def lost_time(
-    values: Values, ceiling_hz: Floats, evaluator: Evaluator, estimated: Bools | None = None,
+    values: Values,
+    ceiling_hz: Floats,
+    evaluator: Evaluator,
+    estimated: Bools | None = None,
     distribute: Callable[[Floats, Floats], Floats] | None = None,
-) -> LostSeconds:  # fmt: skip
+) -> LostSeconds:
     """Returns the lost time of each CPU, and writes `lost_ratio` into the values; where it is
     unknown, both of its sums are 0. `ceiling_hz`: by CPU, the lowest clock that turbo may have
     allowed; NaN where unknown. `estimated`: mask of the CPUs whose halts are left out, because

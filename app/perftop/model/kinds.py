@@ -11,7 +11,7 @@ fields are all known is used.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
 from perftop.model.confidence import Confidence
@@ -59,7 +59,6 @@ _STEAL_CAUSES = (
     "The hypervisor takes|took {lost} of {where}",
     "The hypervisor takes|took time of {where}",
 )
-_NEIGHBOUR = "neighbour: a CPU loses to another task, to its sibling or to another VM"
 
 KINDS: dict[str, Kind] = {
     kind.key: kind
@@ -89,7 +88,9 @@ KINDS: dict[str, Kind] = {
             ),
         ),
         Kind(
-            "neighbour", "◐", _NEIGHBOUR, is_per_cpu=True,
+            "neighbour", "◐",
+            "neighbour: a CPU loses to another task, to its sibling or to another VM",
+            is_per_cpu=True,
             explained_keys=("waited_s", "ipc", "lost_ratio"),
         ),
         Kind(
@@ -187,12 +188,9 @@ MARK = Kind(
 
 
 def _neighbour(cause: str, worsened_key: str, loss: str, *sentences: str) -> Kind:
-    similar_kind = KINDS["steal" if cause == "hypervisor" else "neighbour"]
-    return Kind(
-        cause, similar_kind.marker, _NEIGHBOUR, worsened_key=worsened_key, loss_text=loss,
-        is_per_cpu=True,
-        explained_keys=KINDS["neighbour"].explained_keys, sentences=sentences,
-    )  # fmt: skip
+    marker = KINDS["steal" if cause == "hypervisor" else "neighbour"].marker
+    kind = replace(KINDS["neighbour"], key=cause, marker=marker, sentences=sentences)
+    return replace(kind, worsened_key=worsened_key, loss_text=loss)
 
 
 NEIGHBOURS: dict[str, Kind] = {

@@ -449,9 +449,9 @@ def _of_package(number: Number) -> Number:
     """Converts a number of the machine to the number of one package."""
     text = number.help.replace("of all packages", "of its package")
     text = text.replace("all packages", "its package").replace("the hottest package", "its package")
+    key, label = f"package_{number.key}", f"p {number.label}"
     export = f"package_{number.export}" if number.export else ""
-    return replace(number, key=f"package_{number.key}", label=f"p {number.label}", help=text,
-                   export=export, title=number.plain_name)  # fmt: skip
+    return replace(number, key=key, label=label, help=text, export=export, title=number.plain_name)
 
 
 PACKAGE = _numbers_of("package", *map(_of_package, _POWER))

@@ -351,8 +351,8 @@ class Thread:
         """Returns the thread's activity in the last `span_ns`, or since its oldest point."""
         last_point = self.points[-1]
         since_ns = last_point.time_ns - span_ns
-        first_point = next((p for p in reversed(self.points) if p.time_ns <= since_ns),
-                     self.points[0])  # fmt: skip
+        earlier_points = (p for p in reversed(self.points) if p.time_ns <= since_ns)
+        first_point = next(earlier_points, self.points[0])
         has_waits = last_point.wait_ns is not None and first_point.wait_ns is not None
         waited_ns = (last_point.wait_ns or 0) - (first_point.wait_ns or 0) if has_waits else nan
         return ThreadActivity(
