@@ -63,7 +63,7 @@ class LossHistory:
         """Adds these seconds by package instead of by CPU."""
         if not self._sums:
             self._sums.append((start_ns, np.zeros(len(self._names)), {}))
-        if len(self._sums) > 2 and now_ns - self._sums[-2][0] <= self._step_ns:
+        if len(self._sums) > 1 and now_ns - self._sums[-2][0] <= self._step_ns:
             self._sums.pop()
         self._sums.append((now_ns, wanted_s, lost_s))
         if not self._is_whole:

@@ -9,12 +9,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from exports import export, hello, messages, record
+from fakes import Machine, queue_records
 from hypothesis import given
 from hypothesis import strategies as st
 from nightly import cases_by_day
-from recording_files import index_in_process
+from recording_files import index_in_process, write_recording
 
 from perfprobe import wire
 from perftop.base.errors import Failed
@@ -221,6 +223,33 @@ def test_a_failed_indexing_is_reported(
 
     with pytest.raises(Failed, match=r"^not all episodes"):
         asyncio.run(go())
+
+
+def test_losses_after_a_gap_are_those_of_all_its_seconds(tmp_path: Path) -> None:
+    """A machine that was stopped for a minute has one sample of a minute."""
+    machine, hogs = Machine(cores=2), queue_records(cpu1=[(11, "hogA", 0.5, 0.5)])
+    seqs = [*range(150), *range(750, 781)]
+    frames = [machine.frame(seq, records={} if seq % 10 else hogs) for seq in seqs]
+    path = write_recording(tmp_path / "file", machine.hello, frames)
+    history = indexed(path).loss_history
+    edges_ns = np.array([0, 14, 76, 78]) * 10**9
+    known_s, _, lost_s = history.between(edges_ns)
+    assert known_s == pytest.approx([14.0, 62.0, 2.0])
+    assert lost_s["scheduler"] == pytest.approx([7.0, 31.0, 1.0], abs=0.6)
+
+
+def test_each_wait_is_listed_once_and_the_last_one_is_still_running(tmp_path: Path) -> None:
+    hogs = queue_records(cpu1=[(11, "hogA", 0.5, 0.5), (12, "hogB", 0.5, 0.5)])
+    waits_s = range(20), range(40, 60), range(80, 100)
+    machine = Machine(cores=2)
+    feed = machine.messages(
+        991, lambda seq: hogs if any(seq // 10 in span for span in waits_s) else {}
+    )
+    frames = [message for message in feed if isinstance(message, wire.Frame)]
+    result = indexed(write_recording(tmp_path / "file", machine.hello, frames))
+    starts_s = [loss.start_ns // 10**9 for loss in (*result.losses, *result.running_losses)]
+    assert starts_s == [0, 39, 79]
+    assert [loss.end_ns is None for loss in result.running_losses] == [True]
 
 
 # --- notes
