@@ -318,16 +318,15 @@ class MemoryLosses:
 
     def has_program_changed(self, busy: Bools, top_task_ids: Ints) -> bool:
         """Returns whether a new task record has another program on any CPU than the last one."""
-        if not self.is_available or not np.count_nonzero(busy):
-            return False
-        return bool(np.count_nonzero(top_task_ids != self._top_task_ids))
+        has_changed = np.count_nonzero(top_task_ids != self._top_task_ids)
+        return bool(has_changed and np.count_nonzero(busy))
 
     def update_programs(self, busy: Bools, time_ns: int) -> None:
         """Updates the program of each CPU if there is a task record at `time_ns`. Must be called
         after the sample at that time was processed.
         """
         is_busy = not self.losses.is_quiet or np.count_nonzero(busy)
-        if self._running.time_ns != time_ns or not self.is_available or not is_busy:
+        if self._running.time_ns != time_ns or not is_busy:
             return
         if np.count_nonzero(self._running.top_task_ids != self._top_task_ids):
             self._top_task_ids, snapshot = self._running.top_task_ids, self._running.snapshot
@@ -395,7 +394,7 @@ class CacheLosses(MemoryLosses):
         hello, columns = reader.hello, reader.counters.columns
         l3s = sorted({row.l3 for row in hello.topology if row.l3 is not None})
         groups = [-1 if row.l3 is None else l3s.index(row.l3) for row in hello.topology]
-        is_intel = hello.identity is not None and hello.identity.vendor == "GenuineIntel"
+        is_intel = hello.identity.vendor == "GenuineIntel"
         keys = [key for key in MISS_KEYS if key in columns and "instructions" in columns]
         self._miss_key = keys[0] if keys and is_intel else ""
         super().__init__(reader, episodes, running, np.array(groups, np.int64), l3_groups)

@@ -132,7 +132,6 @@ class ClockModulation:
 
     def __init__(self, reader: SampleReader) -> None:
         self._column = reader.counters.columns.get("modulation")
-        self.is_available = self._column is not None
         columns = [] if self._column is None else [self._column]
         self.triggers: list[Trigger] = [counter_advances(column) for column in columns]
         """A trigger for a register that is not 0."""
@@ -305,7 +304,7 @@ class HaltMarkers:
         hello, self._counters = reader.hello, reader.counters
         self._rows = len(hello.topology)
         self._package = packages(hello)
-        intel = hello.identity is not None and hello.identity.vendor == "GenuineIntel"
+        intel = hello.identity.vendor == "GenuineIntel"
         base = hello.base_hz.hz / CLOCK_STEP_HZ if hello.base_hz else 0.5
         self._steps = intel and abs(base - round(base)) < MIN_STEP_DISTANCE
         self._thermal, self._modulation = ThermalStatus(reader), ClockModulation(reader)

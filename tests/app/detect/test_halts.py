@@ -118,6 +118,7 @@ def test_a_hypervisor_may_have_taken_most_of_a_tick(virtual: str | None) -> None
     assert len(halt_first_cpu(machine, 0.12).spans()) == 1
 
 
+AMD = Identity("AuthenticAMD", 25, 1)
 MODULATION = synth.counter("modulation", "1", kind="gauge")
 MPERF = synth.counter("mperf")
 SMI = synth.counter("smi", "1", bits=32)
@@ -150,6 +151,14 @@ ALL = [0.98 * TSC] * 4
     ("unknown", "", "unknown", {"package": PCU[:1]}, {"pcu_ticks": 1e9}),
     ("unknown", "", "unknown", {}, {"cycles": 3.05e9 * 0.98}),  # its steps are unknown
     ("unknown", "", "unknown", {"changes": INTEL}, {"cycles": 3.0e9 * 0.98}),
+    ("unknown", "", "unknown", {"changes": INTEL}, {"cycles": 3.009e9 * 0.98}),
+    ("clock-change", "between 1.00", "inferred", {"changes": INTEL}, {"cycles": 3.011e9 * 0.98}),
+    # steps of 100 MHz are known of Intel, unless even the base clock is between two
+    ("unknown", "", "unknown", {"changes": INTEL | {"identity": AMD}}, {"cycles": 3.05e9 * 0.98}),
+    ("unknown", "", "unknown", {"changes": INTEL | {"base_hz": Rate(2.15e9, "made")}},
+     {"cycles": 3.05e9 * 0.98}),
+    ("hdc", "hdc 1.00", "inferred", {"cpu": [MPERF]}, {"mperf": TSC * 0.9999}),
+    ("unknown", "", "unknown", {"cpu": [MPERF]}, {"mperf": TSC * 0.999}),
 ])  # fmt: skip
 def test_the_cause_is_the_sign_that_explains_most_of_the_loss(
     cause: str, explained: str, confidence: str, counters: dict[str, Any], rates: dict[str, Any]
@@ -166,8 +175,54 @@ def test_the_cause_is_the_sign_that_explains_most_of_the_loss(
     assert ("as_if_clock_changes_of_8.5_us_per_s" in episode.evidence) == (
         cause in {"clock-change", "unknown"}
     )
+    smis_per_s = rates.get("smi", 0)
+    assert episode.evidence.get("SMIs_per_s", 0) == pytest.approx(smis_per_s, abs=3)
     each_smi_s = episode.evidence.get("each_SMI_s")
     assert each_smi_s == (pytest.approx(2e-4, rel=0.05) if cause == "smm" else None)
+
+
+@pytest.mark.parametrize(("lost_share", "smis", "cause"), [
+    (0.02, 1900, "smm"), (0.02, 2100, "unknown"),  # shorter than entering SMM
+    (0.098, 10, "smm"), (0.102, 10, "unknown"),  # so long that ticks would be lost
+])  # fmt: skip
+def test_each_smi_costs_a_possible_time(lost_share: float, smis: float, cause: str) -> None:
+    machine = busy_stream(SMI).advance(5, ref=(1 - lost_share) * TSC, smi=smis)
+    assert {episode.cause for episode in machine.running} == {cause}
+
+
+@pytest.mark.parametrize(("share", "lasts"), [(0.0018, True), (0.0016, False)])
+def test_a_halt_continues_above_a_lower_limit(share: float, *, lasts: bool) -> None:
+    """Both are less the error of reading, 0.0002."""
+    machine = halt_first_cpu(halt_first_cpu(busy_stream()), share)
+    assert machine.spans() == [(3, None) if lasts else (3, 8)]
+
+
+@pytest.mark.parametrize(("ns", "samples", "count"), [
+    (80_000_000, 1, 0), (80_000_000, 2, 1), (79_000_000, 3, 0), (79_000_000, 4, 1),
+])  # fmt: skip
+def test_short_samples_are_joined(ns: int, samples: int, count: int) -> None:
+    machine = busy_stream()
+    machine.advance(samples, ns=ns, ref=[0.98 * TSC, TSC, TSC, TSC])
+    assert len(machine.spans()) == count
+
+
+def test_a_clock_that_does_not_advance_ends_a_halt() -> None:
+    machine = halt_first_cpu(busy_stream()).advance(1, ns=0)
+    assert machine.spans() == [(3, 8)]
+
+
+@pytest.mark.parametrize(("idle", "count"), [(0.049, 1), (0.051, 0)])
+def test_idle_time_hides_a_loss_unless_it_is_short(idle: float, count: int) -> None:
+    assert len(busy_stream().advance(5, ref=(0.97 - idle) * TSC, idle_s=idle).spans()) == count
+
+
+@pytest.mark.parametrize(("samples", "start"), [(49, 0), (48, 1)])
+def test_a_minute_after_a_stolen_tick_no_other_is_likely(samples: int, start: int) -> None:
+    """The first sample with a halt ends a minute after the tick, or just before."""
+    machine = busy_stream().advance(1, stat_steal_s=0.1, ref=0.9 * TSC)
+    machine.advance(11, ns=50 * S, stat_steal_s=0, ref=TSC).advance(samples)
+    halt_first_cpu(machine)
+    assert machine.spans() == [(4 + 550 + samples + start, None)]
 
 
 def test_an_episode_ends_when_its_cpu_was_last_read() -> None:

@@ -366,6 +366,9 @@ AT_LIMIT = {
 }  # fmt: skip
 
 
+STALLS = {"stalled_us": 400_000, "counts": {"allocstall_normal": 1}}
+
+
 def episodes(*memory: object) -> tuple[Session, list[Episode]]:
     """Returns the episodes of a stream with this record of memory every second, while process 4000
     runs on CPU 1."""
@@ -403,6 +406,8 @@ def test_the_stall_time_of_a_group_does_not_count_for_the_machine_too() -> None:
      {"direct_reclaims": 40}),
     ("compaction", {"compact_stall": 60, "thp_fault_fallback": 7, "allocstall_normal": 59},
      {"compactions": 60, "huge_pages_failed": 7}),
+    ("compaction", {"compact_stall": 60, "thp_fault_fallback": 0},
+     {"compactions": 60, "huge_pages_failed": 0}),
     ("read-back", {"pswpin": 4000, "workingset_refault_anon": 3000},
      {"pages_read_back": 3000, "pages_swapped_in": 4000}),
     ("read-back", {"allocstall_normal": 1, "workingset_refault_file": 200},
@@ -445,6 +450,19 @@ def test_a_stall_of_three_per_cent_of_the_time_is_an_episode(
     for episode in found:
         assert episode.depth == pytest.approx(1.0 if stalled_us > 1 << 50 else 0.03)
         assert episode.cpus == [0], "no task is known"
+
+
+@pytest.mark.parametrize(("pids", "cause", "cpus"), [
+    ([7, 4000], "memory-limit", [1]), ([7, 8], "memory-limit", [0]),  # no CPU of the group is known
+    ([7, 4000], "reclaim", [0]), ([None, 8], "reclaim", [1]),
+])  # fmt: skip
+def test_a_stall_is_shown_on_a_cpu_that_ran_a_task(
+    pids: list[int | None], cause: str, cpus: list[int]
+) -> None:
+    tasks = {str(cpu): [pid, "x", 0.5] for cpu, pid in enumerate(pids) if pid is not None}
+    memory = AT_LIMIT if cause == "memory-limit" else STALLS
+    (episode,) = recorded(MemoryStalls, {"tasks": tasks, "memory": memory})
+    assert (episode.cause, episode.cpus) == (cause, cpus)
 
 
 @pytest.mark.parametrize(("stalled_us", "lasts"), [(20_000, True), (19_999, False)])

@@ -92,9 +92,9 @@ def test_only_a_count_over_much_more_than_the_sample_starts_earlier(
 ) -> None:
     """The row of the first CPU covers `span` samples."""
     detector = SmiSteps().advance(0, ns=2 * S, samples=2)
-    assert detector.advance([1, 0, 0, 0], ns=2 * S, spans=[span, 1, 1, 1]).spans() == [
-        (start, None)
-    ]
+    detector.advance([1, 0, 0, 0], ns=2 * S, spans=[span, 1, 1, 1])
+    assert detector.spans() == [(start, None)]
+    assert detector.running[0].cpus == [0], "only this CPU counted one"
 
 
 @pytest.mark.parametrize("ns", [S // 2, 2 * S])
@@ -213,6 +213,16 @@ def test_depth_is_the_share_of_the_samples_within_the_episode() -> None:
     assert episode.cpus == [0]
     assert (episode.cause, episode.confidence) == ("hypervisor", "measured")
     assert episode.evidence["ticks"] == 18
+
+
+@pytest.mark.parametrize(("share", "evidence"), [(0.005, {"usual_share": 0.005}), (0.0049, {})])
+def test_a_usual_share_is_reported_from_half_a_per_cent_on(
+    share: float, evidence: dict[str, float]
+) -> None:
+    detector = StealSteps().advance(0)
+    detector.steals._usual_share[0] = share
+    (episode,) = detector.advance(5).running
+    assert episode.evidence == evidence | {"ticks": 5, "tick_s": 0.01}
 
 
 def test_a_low_share_is_averaged_over_the_pauses_between_ticks() -> None:

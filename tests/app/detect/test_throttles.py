@@ -49,8 +49,8 @@ def test_the_status_gives_the_length_and_the_cost_gives_the_depth() -> None:
 
 def test_the_threshold_to_continue_is_lower_than_the_one_to_begin() -> None:
     assert busy_stream(package=[REASONS]).advance(5, limit_reasons=[0, 0.09, 0]).spans() == []
-    machine = busy_stream(package=[REASONS]).advance(3, limit_reasons=[0, 0.11, 0])
-    assert machine.advance(3, limit_reasons=[0, 0.06, 0]).spans() == [(4, None)]
+    machine = busy_stream(package=[REASONS]).advance(3, limit_reasons=[0, 0.1, 0])
+    assert machine.advance(3, limit_reasons=[0, 0.05, 0]).spans() == [(4, None)]
     assert machine.advance(PAUSE, limit_reasons=[0, 0.04, 0]).spans() == [(4, 10)]
 
 
@@ -209,6 +209,12 @@ def test_depth_is_the_distance_of_the_clock_to_its_ceiling() -> None:
     assert machine.session.detector.running == machine.running  # not a drop
     assert machine.running[0].depth == pytest.approx(0.1e9)
     assert machine.running[0].evidence["busy_hz"] == 2_900_000_000
+
+
+@pytest.mark.parametrize(("hz", "depth"), [(0.9899 * HZ, 0.0101 * HZ), (0.9901 * HZ, 0.0)])
+def test_a_distance_of_less_than_a_hundredth_is_none(hz: float, depth: float) -> None:
+    (episode,) = with_level_1(busy_cores(), cycles=[hz, HZ, 0, 0]).running
+    assert episode.depth == pytest.approx(depth, rel=1e-3)
 
 
 def test_a_turbo_drop_caused_by_a_license_replaces_it() -> None:
