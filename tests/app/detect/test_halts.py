@@ -141,6 +141,10 @@ ALL = [0.98 * TSC] * 4
      {"pcu_ticks": 1e9, "pcu_transition": 1.04e7}),
     ("clock-change", "between 1.00", "inferred", {"changes": INTEL}, {"cycles": 3.05e9 * 0.98}),
     ("unknown", "", "unknown", {"cpu": [MODULATION]}, {"modulation": [0b01110, 0, 0, 0]}),
+    ("modulation", "modulation 0.50", "measured", {"cpu": [MODULATION]},
+     {"modulation": [0b11111, 0, 0, 0], "ref": [0.876 * TSC, TSC, TSC, TSC]}),
+    ("unknown", "", "unknown", {"cpu": [MODULATION]},
+     {"modulation": [0b11111, 0, 0, 0], "ref": [0.874 * TSC, TSC, TSC, TSC]}),
     ("unknown", "", "unknown", {"package": [REASONS]}, {"limit_reasons": [0, 0.3, 1]}),
     ("unknown", "", "unknown", {"cpu": [MPERF]}, {"mperf": [TSC * 0.995, TSC, TSC, TSC]}),
     # an SMI would have stopped the other CPUs, too
@@ -214,6 +218,11 @@ def test_a_clock_that_does_not_advance_ends_a_halt() -> None:
 @pytest.mark.parametrize(("idle", "count"), [(0.049, 1), (0.051, 0)])
 def test_idle_time_hides_a_loss_unless_it_is_short(idle: float, count: int) -> None:
     assert len(busy_stream().advance(5, ref=(0.97 - idle) * TSC, idle_s=idle).spans()) == count
+
+
+def test_a_stolen_tick_of_another_cpu_hides_nothing() -> None:
+    machine = busy_stream().advance(1, stat_steal_s=[0, 0.1, 0, 0], ref=[TSC, 0.9 * TSC, TSC, TSC])
+    assert halt_first_cpu(machine, stat_steal_s=0).spans() == [(4, None)]
 
 
 @pytest.mark.parametrize(("samples", "start"), [(49, 0), (48, 1)])

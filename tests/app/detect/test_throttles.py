@@ -44,7 +44,7 @@ def test_the_status_gives_the_length_and_the_cost_gives_the_depth() -> None:
     assert episode.cpus == [0, 1, 2, 3]
     assert (episode.cause, episode.confidence) == ("thermal", "measured")
     assert episode.depth == pytest.approx(0.25, rel=1e-3)
-    assert episode.evidence["thermal_status_share"] == 0.9
+    assert episode.evidence == {"thermal_status_share": 0.9}
 
 
 def test_the_threshold_to_continue_is_lower_than_the_one_to_begin() -> None:
@@ -106,6 +106,19 @@ def test_edges_of_a_drop_are_not_a_throttle() -> None:
     machine.advance(3, limit_reasons=[0, 0, 0], cycles=HZ)
     assert machine.spans() == []
     assert [e.kind for e in machine.session.ended] == ["turbo-drop"]
+
+
+@pytest.mark.parametrize(("power", "cpus"), [(0, []), (1, [[1, 3]])])
+def test_a_drop_by_heat_accounts_for_the_status_of_its_package(
+    power: float, cpus: list[list[int]]
+) -> None:
+    """A drop by another limit only accounts for that of its own cores."""
+    machine = busy_stream(package=[REASONS]).advance(
+        4, limit_reasons=[0, 0.9, power], cycles=[0.8 * HZ, HZ, 0.8 * HZ, HZ]
+    )
+    drops = [e.cause for e in machine.session.detector.running if e.kind == "turbo-drop"]
+    assert drops == ["power-pl1" if power else "thermal"]
+    assert [episode.cpus for episode in machine.running] == cpus
 
 
 def test_simultaneous_causes_are_separate_episodes() -> None:
