@@ -171,6 +171,13 @@ def state_means(line: Line, state: str) -> list[float]:
     return [core["smt"][state]["mean"] for core in line["cores"] if core["smt"][state] is not None]
 
 
+def mean_both_share(line: Line) -> float | None:
+    """Returns the mean share of the time for which both threads of a core ran, over the cores
+    where it is known; None if there are none."""
+    means = state_means(line, "both")
+    return sum(means) / len(means) if means else None
+
+
 def summary_line(
     session: Session, counted: dict[str, dict[str, int]], elapsed_s: float,
     run: Line | None = None, footprint: JobFootprint | None = None,

@@ -33,7 +33,13 @@ from perftop.model.numbers import Number
 from perftop.model.smt import STATES
 from perftop.model.tasks import JobFootprint, WatchedJob
 from perftop.output.report import MIN_RECORDED_SHARE
-from perftop.output.run_summary import run_line, state_means, summary_line, time_use_lines
+from perftop.output.run_summary import (
+    mean_both_share,
+    run_line,
+    state_means,
+    summary_line,
+    time_use_lines,
+)
 from perftop.output.sentences import command_name, cpus_text, sentence, text, victims
 from perftop.output.stat_lines import (
     Line,
@@ -164,10 +170,7 @@ def ending_lines(
 
 def _cause_lines(session: Session, argv: Sequence[str], line: Line) -> list[str]:
     """Returns the causes that cost the command most, and a blank line; [] if none is named."""
-    job, run = line["job"], line["run"]
-    seen_s, used_s = 0.0 if job is None else job["seen_s"], run["user_s"] + run["sys_s"]
-    seen_share = seen_s / used_s if used_s else 1.0
-    found = replace(report(session, argv, is_past=True), seen_share=seen_share)
+    found = replace(report(session, argv, is_past=True), seen_share=_seen_share(line))
     rows = [*cause_rows(found), []] if found.named_findings else []
     return texts(rows, colour=False, unicode=supports_unicode())
 
@@ -217,6 +220,13 @@ LABEL_CHARACTERS = 13
 """Width of the labels of the lines about a command."""
 
 
+def _seen_share(line: Line) -> float:
+    """Returns the share of the command's running time that task records cover."""
+    run, job = line["run"], line["job"]
+    seen_s, used_s = 0.0 if job is None else job["seen_s"], run["user_s"] + run["sys_s"]
+    return float(seen_s / used_s) if used_s else 1.0
+
+
 def _quota_and_cpu_wait_s(job: Line | None) -> tuple[float, float | None]:
     """Returns the seconds for which a quota stopped the job's threads, and those for which they
     waited for a CPU; None if unknown. The kernel adds both to one sum."""
@@ -243,7 +253,7 @@ def headline(command: str, line: Line) -> str:
             waits[-1] += f", mostly behind {safe_text(behind['comm'], MAX_NAME)}[{behind['pid']}]"
     wait_text = ""
     if job is not None and waits:
-        bound_text = " at least" if job["seen_s"] < MIN_RECORDED_SHARE * used_s else ""
+        bound_text = " at least" if _seen_share(line) < MIN_RECORDED_SHARE else ""
         wait_text = f"{bound_text} {' and '.join(waits)}"
     if used_s <= MAX_SINGLE_TASK_CPUS * wall_s:
         cpus_name = f" on {cpu_list(job['cpus'])}" if job is not None else ""
@@ -270,9 +280,9 @@ def command_lines(session: Session, argv: Sequence[str], line: Line) -> list[str
     work = [f"IPC {machine['ipc']['mean']:.2f}"] if machine["ipc"] is not None else []
     if (kernel := machine["kernel_cycles"] or machine["system"]) is not None:
         work.append(f"{percent(kernel['mean'])} % in the kernel")
-    both_mean = state_means(line, "both")
-    if sum(both_mean) >= MIN_WAIT_SHARE * len(both_mean) > 0:
-        work.append(f"both threads of a core {whole_percent(sum(both_mean) / len(both_mean))}")
+    both_share = mean_both_share(line)
+    if both_share is not None and both_share >= MIN_WAIT_SHARE:
+        work.append(f"both threads of a core {whole_percent(both_share)}")
     waits = ""
     if job is not None:
         quota_s, waited_s = _quota_and_cpu_wait_s(job)
@@ -286,8 +296,8 @@ def command_lines(session: Session, argv: Sequence[str], line: Line) -> list[str
         for word in ("stopped", "slept"):
             if (seconds := job.get(f"{word}_s") or 0.0) >= MIN_STATE_S:
                 waits += f"{', ' if waits else ''}{word} {seconds_text(seconds)}"
-        is_unseen = job["seen_s"] < MIN_RECORDED_SHARE * (run["user_s"] + run["sys_s"])
-        waits = f"{'at least ' if is_unseen else ''}{waits}, all tasks together" if waits else ""
+        bound_text = "at least " if _seen_share(line) < MIN_RECORDED_SHARE else ""
+        waits = f"{bound_text}{waits}, all tasks together" if waits else ""
     run_text = ""
     if other_tasks is not None:
         # Task records can miss short-lived processes.

@@ -167,7 +167,7 @@ def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
             table_line(columns, ["", *labels]), head, table_line(columns, ["from", *starts]), *rows
         ]  # fmt: skip
     else:
-        length = long_duration(round(whole.report.totals.elapsed_s * 1e9))
+        length = long_duration(whole.report.span_ns)
         table = [f"from {time_of_day(whole.line['start'])} for {length}"]
         table += _phases_as_columns([whole], numbers, ("mean", *PERCENTILES, "min", "max"))
     samples = f"{count_noun(whole.line['samples'], 'sample')}, {whole.line['suspect']} suspect"

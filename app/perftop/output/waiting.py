@@ -490,7 +490,7 @@ def _names_of_equal_pair(
 
 
 def lost_percent(lost_s: float, wanted_s: float) -> str:
-    return f"{100 * lost_s / wanted_s if wanted_s else 0:.0f} %"
+    return whole_percent(lost_s / wanted_s if wanted_s else 0.0)
 
 
 def victim_share(lost_s: float, wanted_s: float, span_s: float) -> float:

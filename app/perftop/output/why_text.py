@@ -391,7 +391,7 @@ def _basis_sentence(report: Report) -> str:
     parts += [f"{whole_percent(util)} busy"] if isfinite(util) and not names_cpus else []
     end = time_of_day(session.unix(session.now_ns))
     totals = report.totals
-    parts.append(f"{long_duration(round(totals.elapsed_s * 1e9))} until {end}")
+    parts.append(f"{long_duration(report.span_ns)} until {end}")
     text = f"{count_noun(totals.sample_count, 'sample')}, {totals.suspect_count} suspect"
     parts.append(text if totals.suspect_count else count_noun(totals.sample_count, "good sample"))
     return ", ".join(parts)

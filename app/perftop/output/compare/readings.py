@@ -21,7 +21,7 @@ from perftop.model.numbers import EVENT_PREFIX, INDEX, METRICS, PER_KI, RARE_MET
 from perftop.model.sample_reader import SampleBatch
 from perftop.model.smt import STATES
 from perftop.output.compare.statistics import MIN_BLOCKS, Estimate, estimate_of_series
-from perftop.output.run_summary import mean_busy_cpus, state_means
+from perftop.output.run_summary import mean_both_share, mean_busy_cpus
 from perftop.output.stat_lines import Line, json_number, shown_unit
 from perftop.output.summary_text import WHOLE_LABEL, Phases
 from perftop.session.losses import WAIT_CAUSE
@@ -76,12 +76,6 @@ def _lost_shares(line: Line) -> dict[Cause, float]:
     }
 
 
-def _both_share(line: Line) -> float | None:
-    """Returns the mean share of time with both siblings busy, over the cores where it is known."""
-    means = state_means(line, "both")
-    return sum(means) / len(means) if means else None
-
-
 def _power_w(line: Line) -> float | None:
     energy_j, elapsed_s = line["energy_j"], line["elapsed_s"]
     return energy_j / elapsed_s if energy_j is not None and elapsed_s else None
@@ -103,7 +97,7 @@ _VALUE_GETTERS: dict[str, ValueGetter] = {
     "ipc": _mean("ipc"),
     "instructions": lambda line: line["totals"].get("instructions"),
     "kernel_cycles": _mean("kernel_cycles"),
-    "both": _both_share,
+    "both": mean_both_share,
     "involuntary": _mean("involuntary"),
     "steal": _mean("steal"),
     "power_w": _power_w,

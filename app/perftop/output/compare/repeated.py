@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite, nan
 from statistics import median
-from textwrap import wrap
 
-from perftop.base.text import count_noun, join_words, safe_text
+from perftop.base.text import count_noun, join_words, safe_text, wrap_text
 from perftop.draw.columns import Column
 from perftop.output.compare.comparison import Comparison, compare
 from perftop.output.compare.readings import (
@@ -241,7 +240,7 @@ def lines(runs: CommandRuns, argv: Sequence[str]) -> list[str]:
     text_lines.append(row("mean", "", {key: whole.mean for key, whole in estimates.items()}))
     half_widths = {key: whole.half_width for key, whole in estimates.items()}
     text_lines.append(row("± 95 %", "", half_widths))
-    closing_lines = [line for text in _closing_lines(runs) for line in wrap(text, WIDTH)]
+    closing_lines = [line for text in _closing_lines(runs) for line in wrap_text(text, WIDTH)]
     return [*text_lines, "", *closing_lines]
 
 

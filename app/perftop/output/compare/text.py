@@ -3,11 +3,10 @@ a row for each number, with a dot plot of its runs and its interval on a common 
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Sequence
 from math import nan
 
-from perftop.base.text import count_noun, safe_text, terminal_text
+from perftop.base.text import count_noun, safe_text, terminal_text, wrap_text
 from perftop.draw.columns import Column, Run, join_columns
 from perftop.model.kinds import cause_of
 from perftop.model.numbers import SMALL_SHARE_ENDS
@@ -75,9 +74,7 @@ def lines(
     scale = next(scale for scale in SMALL_SHARE_ENDS if scale >= longest)
     answer = headline(compared)
     is_open = answer.startswith("Inconclusive")
-    wrapped = textwrap.wrap(answer.replace(" %", "\N{NO-BREAK SPACE}%"), WIDTH)
-    wrapped = [text.replace("\N{NO-BREAK SPACE}", " ") for text in wrapped]
-    text_lines = styled_lines(wrapped, "open" if is_open else "bold")
+    text_lines = styled_lines(wrap_text(answer, WIDTH), "open" if is_open else "bold")
     text_lines += ["", *styled_lines(_machines(compared[0], names))]
     for phase in compared:
         change, runs = ("B - A ± 95 %", "⠛ A ⣤ B") if unicode else ("B - A +- 95 %", "' A . B")
@@ -99,7 +96,7 @@ def lines(
     work_texts = [text for text in [work_sentence(compared[0])] if text and len(compared) == 1]
     for title, texts in sections:
         for text in filter(None, texts):
-            work_texts += textwrap.wrap(f"{title:<11}{text}", WIDTH, subsequent_indent=" " * 11)
+            work_texts += wrap_text(f"{title:<11}{text}", WIDTH, subsequent_indent=" " * 11)
     return text_lines + (["", *styled_lines(work_texts)] if work_texts else [])
 
 
@@ -125,7 +122,7 @@ def _machines(phase: Comparison, names: tuple[str, str]) -> list[str]:
         words = [setting_label(key) for key in keys[:MAX_EQUAL_STATES]]
         hidden_count = len(keys) - MAX_EQUAL_STATES
         words += [f"{hidden_count} more"] if hidden_count > 0 else []
-        text_lines += textwrap.wrap(f"  same: {', '.join(words)}", WIDTH, subsequent_indent=" " * 8)
+        text_lines += wrap_text(f"  same: {', '.join(words)}", WIDTH, subsequent_indent=" " * 8)
     return text_lines
 
 

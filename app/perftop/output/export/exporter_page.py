@@ -39,79 +39,74 @@ from perftop.session.values import BOUNDS_REASON, UNREAD_REASON, lasting_reasons
 # --- families of series
 
 SMT = Heading(
-    "perftop_smt_seconds", "counter",
+    "perftop_smt_seconds",
     "Time of cores by the threads that were active. Unknown: suspect, or not measured here. "
     "All states add up to the time of the cores.",
-)  # fmt: skip
+)
 CPU = Heading(
-    "perftop_cpu_seconds", "counter",
+    "perftop_cpu_seconds",
     "Time of CPUs: busy, idle by choice of the system, idle but polling, halted although there "
     "was work, taken by the hypervisor. Suspect samples are left out.",
-)  # fmt: skip
-CYCLES = Heading(
-    "perftop_cycles", "counter",
-    "Core cycles while not halted. Instructions and reference cycles cover the same time.",
-)  # fmt: skip
-INSTRUCTIONS = Heading("perftop_instructions", "counter", "Instructions retired.")
-REFERENCE = Heading(
-    "perftop_reference_cycles", "counter",
-    "Cycles of the time-stamp counter while not halted; perftop_tsc_hertz ticks are a second.",
-)  # fmt: skip
-BELOW_HEADING = Heading(
-    "perftop_below_ceiling_seconds", "counter",
-    "Time in which cores of the package ran below the clock that turbo allows, by cause.",
-)  # fmt: skip
-BELOW_CYCLES = Heading(
-    "perftop_below_ceiling_cycles", "counter",
-    "Additional cycles that cores would have run in that time at their ceiling.",
-)  # fmt: skip
-EPISODES = Heading(
-    "perftop_episodes", "counter", "Episodes that have begun, counted some seconds later."
 )
-EPISODE_SECONDS = Heading("perftop_episode_seconds", "counter", "Duration of episodes.")
+CYCLES = Heading(
+    "perftop_cycles",
+    "Core cycles while not halted. Instructions and reference cycles cover the same time.",
+)
+INSTRUCTIONS = Heading("perftop_instructions", "Instructions retired.")
+REFERENCE = Heading(
+    "perftop_reference_cycles",
+    "Cycles of the time-stamp counter while not halted; perftop_tsc_hertz ticks are a second.",
+)
+BELOW_HEADING = Heading(
+    "perftop_below_ceiling_seconds",
+    "Time in which cores of the package ran below the clock that turbo allows, by cause.",
+)
+BELOW_CYCLES = Heading(
+    "perftop_below_ceiling_cycles",
+    "Additional cycles that cores would have run in that time at their ceiling.",
+)
+EPISODES = Heading("perftop_episodes", "Episodes that have begun, counted some seconds later.")
+EPISODE_SECONDS = Heading("perftop_episode_seconds", "Duration of episodes.")
 OWNER = Heading(
-    "perftop_owner_cpu_seconds", "counter",
+    "perftop_owner_cpu_seconds",
     "Time that tasks of an owner (job, pod, container, unit) ran or waited for a CPU. A lower "
     "bound: only the busiest tasks of each CPU are sampled.",
-)  # fmt: skip
+)
 WAIT = Heading(
-    "perftop_task_wait_seconds", "counter",
+    "perftop_task_wait_seconds",
     "Time that tasks waited for a CPU in its run queue. A lower bound: only the busiest tasks of "
     "each CPU are sampled.",
-)  # fmt: skip
+)
 PRESSURE = Heading(
-    "perftop_pressure_seconds", "counter",
+    "perftop_pressure_seconds",
     "Time in which at least one task of the machine waited for this resource.",
-)  # fmt: skip
+)
 CEILING = Heading(
-    "perftop_ceiling_hertz", "gauge",
+    "perftop_ceiling_hertz",
     "Clock that turbo certainly allows with this number of active cores; mean over the cores.",
-)  # fmt: skip
-BASE_HEADING = Heading("perftop_base_hertz", "gauge", "Base clock.")
-TSC = Heading("perftop_tsc_hertz", "gauge", "Rate of the time-stamp counter.")
-LIMIT = Heading("perftop_power_limit_watts", "gauge", "Power limit of the package.")
-TEMPERATURE = Heading("perftop_temperature_celsius", "gauge", "Temperature of the package.")
-ENERGY = Heading("perftop_energy_joules", "counter", "Energy of the package.")
-DRAM_ENERGY = Heading("perftop_dram_energy_joules", "counter", "Energy of the package's memory.")
-MEMORY = Heading(
-    "perftop_memory_bytes", "counter", "Bytes between the package and its memory, by direction."
+    "gauge",
 )
+BASE_HEADING = Heading("perftop_base_hertz", "Base clock.", "gauge")
+TSC = Heading("perftop_tsc_hertz", "Rate of the time-stamp counter.", "gauge")
+LIMIT = Heading("perftop_power_limit_watts", "Power limit of the package.", "gauge")
+TEMPERATURE = Heading("perftop_temperature_celsius", "Temperature of the package.", "gauge")
+ENERGY = Heading("perftop_energy_joules", "Energy of the package.")
+DRAM_ENERGY = Heading("perftop_dram_energy_joules", "Energy of the package's memory.")
+MEMORY = Heading("perftop_memory_bytes", "Bytes between the package and its memory, by direction.")
 SUSPECT = Heading(
-    "perftop_suspect_samples", "counter",
+    "perftop_suspect_samples",
     "Samples of CPUs in which a counter could not be trusted, by reason.",
-)  # fmt: skip
-LOST_HEADING = Heading(
-    "perftop_lost_samples", "counter", "Samples of the machine that were dropped."
 )
-PROBE = Heading("perftop_probe_cpu_seconds", "counter", "CPU time of the probe.")
-EXPORTER = Heading("perftop_exporter_cpu_seconds", "counter", "CPU time of the exporter itself.")
-INFO = Heading("perftop", "info", "Version, CPU model and source of the counters, for joins.")
+LOST_HEADING = Heading("perftop_lost_samples", "Samples of the machine that were dropped.")
+PROBE = Heading("perftop_probe_cpu_seconds", "CPU time of the probe.")
+EXPORTER = Heading("perftop_exporter_cpu_seconds", "CPU time of the exporter itself.")
+INFO = Heading("perftop", "Version, CPU model and source of the counters, for joins.", "info")
 MISSING_HEADING = Heading(
     "perftop_missing",
-    "gauge",
     "1 for each family, or part of a family, that is missing, with the reason.",
+    "gauge",
 )
-SERIES = Heading("perftop_series", "gauge", "Number of series on this page, including this one.")
+SERIES = Heading("perftop_series", "Number of series on this page, including this one.", "gauge")
 
 PRIVILEGE_RINGS = {
     CYCLES: {"cycles": "all", "kernel_cycles": "kernel"},

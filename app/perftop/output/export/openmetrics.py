@@ -45,8 +45,8 @@ END_LINE = "# EOF\n"
 class Heading:
     name: str
     """Name of the family, without the suffix of its series."""
-    kind: Literal["counter", "gauge", "info"]
     help: str
+    kind: Literal["counter", "gauge", "info"] = "counter"
 
     @property
     def unit(self) -> str:
@@ -149,7 +149,7 @@ class OpenMetrics(BlockFormat):
             start=f"{session.unix(hello.raw_ns):.3f}", command=shlex.join(hello.command),
             **{f"label_{name}": value for name, value in hello.labels.items()},
         )  # fmt: skip
-        heading = Heading("perftop", "info", "Machine, command and version of the recording.")
+        heading = Heading("perftop", "Machine, command and version of the recording.", "info")
         self._write_text(heading.openmetrics)
         self._write_samples(f"{heading.sample}{info}", np.ones(len(self._times)))
         cores, core_labels = session.reader.cores, []
@@ -237,13 +237,19 @@ _UNITS = {"_hz": "hertz", "_per_s": "per_second", "_s": "seconds", "_w": "watts"
           "_ratio": "ratio"}  # fmt: skip
 """Suffixes of field names, and their replacement in family names. The first match is used."""
 _EVENTS = {
-    "_count": Heading("perftop_event", "counter", "Chosen events, without suspect samples."),
-    "_hz": Heading("perftop_event_hertz", "gauge", "Chosen events per second."),
-    "_per_ki": Heading("perftop_event_per_thousand_instructions", "gauge",
-                       "Chosen events per thousand instructions."),
-    "_counted_ratio": Heading("perftop_event_counted_ratio", "gauge",
-                              "Share of the time in which a chosen event was counted."),
-}  # fmt: skip
+    "_count": Heading("perftop_event", "Chosen events, without suspect samples."),
+    "_hz": Heading("perftop_event_hertz", "Chosen events per second.", "gauge"),
+    "_per_ki": Heading(
+        "perftop_event_per_thousand_instructions",
+        "Chosen events per thousand instructions.",
+        "gauge",
+    ),
+    "_counted_ratio": Heading(
+        "perftop_event_counted_ratio",
+        "Share of the time in which a chosen event was counted.",
+        "gauge",
+    ),
+}
 """Families of chosen events, by suffix of the field name; the event is a label."""
 
 
@@ -260,4 +266,4 @@ def _heading(field: Field) -> Heading:
             name = f"{name.removesuffix(suffix)}_{unit}"
             break
     kind: Literal["counter", "gauge"] = "counter" if field.kind in {"count", "total"} else "gauge"
-    return Heading(name, kind, field.help)
+    return Heading(name, field.help, kind)
