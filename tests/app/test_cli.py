@@ -10,6 +10,7 @@ import pydoc
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -62,7 +63,9 @@ WRONG = {
     "replay x --json": "no option --json; --json is for stat, why, doctor",
     "stat sleep 1": "unexpected argument: sleep 1; to measure a command: perftop stat [OPTIONS] "
     "-- sleep 1",
+    "stat make": "unexpected argument: make; to measure a command: perftop stat [OPTIONS] -- make",
     "record run.perftop": "; where to write: perftop record -o run.perftop",
+    "record sleep 1": "to measure a command: perftop record [OPTIONS] -- sleep 1",
     "record": "record needs -o FILE",
     "record -o x --source sim --on turbo-drp": "'turbo-drp': did you mean turbo-drop?",
     "-i 1s stat": "the verb comes first: perftop stat [OPTIONS]",
@@ -167,9 +170,13 @@ def test_a_damaged_recording_is_not_read_as_a_duration(
     assert "--duration" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["run", "=17", "1run=17", "run=", "a=x\ty", f"{'n' * 41}=1"])
+@pytest.mark.parametrize(
+    "text", ["run", "=17", "1run=17", "run=", "a=x\ty", f"{'n' * 41}=1", f"n={'v' * 201}"]
+)
 def test_labels_have_a_name_and_a_printable_value(text: str) -> None:
     assert options.parse_label("run=a=b c") == ("run", "a=b c")
+    longest = "n" * 40, "v" * 200
+    assert options.parse_label("=".join(longest)) == longest
     with pytest.raises(argparse.ArgumentTypeError, match="invalid label"):
         options.parse_label(text)
 
@@ -181,10 +188,40 @@ def test_a_large_number_without_a_unit_is_questioned(capsys: pytest.CaptureFixtu
     assert not capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("text", "size"), [("500M", 5e8), ("2G", 2e9), ("1kB", 1000)])
+@pytest.mark.parametrize(("text", "length_ns"), [
+    ("1000000ns", 1e6), ("1000us", 1e6), ("1ms", 1e6), ("0.001", 1e6), (".5", 5e8), ("1.5s", 15e8),
+    ("2sec", 2e9), ("3m", 180e9), ("3min", 180e9), ("2h", 7200e9), ("1 s", 1e9),
+    ("999999999.999999999", 1e18),
+])  # fmt: skip
+def test_durations_have_units_from_nanoseconds_to_hours(text: str, length_ns: float) -> None:
+    assert options.parse_duration_ns(text) == length_ns
+
+
+@pytest.mark.parametrize("text", ["999999ns", "0.000999", "1d", "1S", "1234567890", "1.0123456789"])
+def test_durations_below_a_millisecond_or_with_too_many_digits_are_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="invalid duration"):
+        options.parse_duration_ns(text)
+
+
+@pytest.mark.parametrize(("parse", "largest", "invalid"), [
+    (options.parse_count, "999999999", ["1000000000", "0", "1.0", "-1", "+1"]),
+    (options.parse_cpu, "999999", ["1000000", "-1", ""]),
+])  # fmt: skip
+def test_counts_and_cpus_have_a_limited_number_of_digits(
+    parse: Callable[[str], int], largest: str, invalid: list[str]
+) -> None:
+    assert parse(largest) == int(largest)
+    for text in invalid:
+        with pytest.raises(argparse.ArgumentTypeError):
+            parse(text)
+
+
+@pytest.mark.parametrize(("text", "size"), [
+    ("500M", 5e8), ("2G", 2e9), ("1kB", 1000), ("3T", 3e12), ("999999k", 999_999_000),
+])  # fmt: skip
 def test_sizes_are_parsed(text: str, size: int) -> None:
     assert size_bytes(text) == size
-    for wrong in ("0M", "5", "M", "5X", "-1G"):
+    for wrong in ("0M", "5", "M", "5X", "-1G", "1000000k"):
         with pytest.raises(argparse.ArgumentTypeError, match="invalid size"):
             size_bytes(wrong)
 

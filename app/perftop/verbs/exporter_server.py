@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import socket
 import sys
 from collections.abc import Iterator, Sequence
@@ -180,9 +181,8 @@ def is_public(listener: socket.socket) -> bool:
 
 
 def _bound_socket(address_text: str) -> socket.socket:
-
     host, colon, port = address_text.rpartition(":")
-    is_valid = colon and host and port.isascii() and port.isdigit() and int(port[:6]) < 1 << 16
+    is_valid = colon and host and re.fullmatch("[0-9]{1,5}", port) and int(port) < 1 << 16
     if not is_valid or (":" in host and not (host.startswith("[") and host.endswith("]"))):
         hint = f"try {DEFAULT_ADDRESS}, [::1]:9917, unix:PATH"
         raise Failed(f"--listen: invalid address {address_text!r} ({hint})", USAGE)

@@ -117,6 +117,8 @@ def _host_machine(host: str, update_s: float, remote: str | None) -> tuple[list[
 
 SCRAPE_S = 15.0
 """Default seconds between two queries; a common scrape interval."""
+MIN_PAUSE_S = 0.1
+"""Minimum seconds between two queries, and between the end of one and the next."""
 WINDOW_INTERVALS = 4
 """Number of intervals over which a rate is computed; it needs at least two scrapes."""
 MAX_AGE_S = 30 * 86400.0
@@ -132,8 +134,9 @@ class PrometheusSource:
         self, url: str, match: str = "", update_s: float = SCRAPE_S, *,
         clock: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
-        self._server, self.update_s, self._clock = PrometheusServer(url), update_s, clock
-        self._queries = FleetQueries(match, WINDOW_INTERVALS * update_s)
+        self._server, self._clock = PrometheusServer(url), clock
+        self.update_s = max(update_s, MIN_PAUSE_S)
+        self._queries = FleetQueries(match, WINDOW_INTERVALS * self.update_s)
         self.fleet = Fleet([])
         self.origin = f"prometheus {safe_text(url, 60)}"
         self.problem = ""
@@ -166,10 +169,10 @@ class PrometheusSource:
                 if not self.fleet.machines and not self._age_s:
                     raise
                 self.problem = str(failed)
-            self._rate = (self._server.byte_count - bytes_before) / max(self.update_s, 0.1)
-            wait_s = None if self._age_s else max(0.1, self.update_s - (self._clock() - began_s))
+            self._rate = (self._server.byte_count - bytes_before) / self.update_s
+            left_s = max(MIN_PAUSE_S, began_s + self.update_s - self._clock())
             with suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
+                async with asyncio.timeout(None if self._age_s else left_s):
                     await self._wake.wait()
 
     def _query_server(self, age_s: float) -> None:

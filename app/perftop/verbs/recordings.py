@@ -150,9 +150,8 @@ def _met_conditions(condition: Condition, comparisons: Sequence[Comparison]) -> 
         difference = (
             f"{condition.key} differs by {100 * row.change:+.1f} {condition.unit}{phase_text}"
         )
-        is_beyond_limit = (100 * row.change - condition.limit) * (
-            1 if condition.operator == ">" else -1
-        ) > 0
+        excess = 100 * row.change - condition.limit
+        is_beyond_limit = excess > 0 if condition.operator == ">" else excess < 0
         # An interval from blocks of time within one run does not show how much runs vary.
         if row.verdict == ONE_RUN or len(phase.side_a) == len(phase.side_b) == 1:
             reason = "one run per side (measure several runs: stat -r 5)"

@@ -140,7 +140,18 @@ def status(address: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize(
     "address",
-    ["9917", ":9917", "x", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "::1:80", "", "unix:"],
+    [
+        "9917",
+        ":9917",
+        "x",
+        "127.0.0.1:",
+        "127.0.0.1:x",
+        "127.0.0.1:65536",
+        "127.0.0.1:00655360",
+        "::1:80",
+        "",
+        "unix:",
+    ],
 )
 def test_an_invalid_address_is_a_usage_error(address: str) -> None:
     assert status(address)[0] == 2

@@ -23,7 +23,7 @@ from perftop.base.errors import DAMAGED, USAGE, Failed
 from perftop.process import launch
 from perftop.process import link as retry
 from perftop.session.fleet import Fleet
-from perftop.session.fleet_machine import Machine, MachineEpisode
+from perftop.session.fleet_machine import UNKNOWN_NUMBERS, Machine, MachineEpisode
 from perftop.session.packing import Recorder
 from perftop.verbs import fleet_sources, screens
 from perftop.verbs.fleet_sources import RecordingsSource, SshSource
@@ -114,6 +114,27 @@ def test_an_episode_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert asyncio.run(screens._print_lines(SilentSource(), 3)) == 1  # type: ignore[arg-type]
     kinds = [json.loads(line)["type"] for line in capsys.readouterr().out.splitlines()]
     assert kinds == ["machine", "episode", "machine", "machine"]
+
+
+class EndingSource(SilentSource):
+    """A source whose machine answers, and is silent from the first line on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fleet.machines["n1"].set_numbers(9.0, UNKNOWN_NUMBERS, 0)
+
+    async def run(self) -> None:
+        (machine,) = self.fleet.machines.values()
+        await asyncio.sleep(5 * self.update_s)
+        machine.fall_silent(10.0, "gone")
+        await asyncio.Future()
+
+
+def test_a_machine_that_falls_silent_has_answered(capsys: pytest.CaptureFixture[str]) -> None:
+    assert asyncio.run(screens._print_lines(EndingSource(), 20)) == 0  # type: ignore[arg-type]
+    text, errors = capsys.readouterr()
+    answers = [line["answers"] for line in map(json.loads, text.splitlines()) if "answers" in line]
+    assert (answers[0], answers[-1], errors) == (True, False, "")
 
 
 def has_failed(machine: Machine) -> bool:

@@ -154,7 +154,7 @@ def test_queries_about_the_past_use_the_servers_clock() -> None:
         missing = Machine("k3:9917")
         missing.fall_silent(NOW - 5, "")
         source.fleet.machines[missing.name] = missing
-        source.move_in_time(-4)
+        assert source.move_in_time(-4)
         run_until(source, lambda: len(source.fleet.machines) == 3)
     assert times[0] == NOW + 100 - 60
     assert source.shown_time_s == NOW - 60
@@ -162,6 +162,28 @@ def test_queries_about_the_past_use_the_servers_clock() -> None:
     assert source.shown_time_text
     source.move_in_time(10)
     assert source.shown_time_text == ""
+
+
+def test_a_query_that_took_the_whole_interval_is_followed_by_the_next() -> None:
+    queries: list[str] = []
+
+    def answer(path: str, fields: dict[str, str]) -> Any:
+        queries.append(path)
+        return fleet_of(NOW, path, fields)
+
+    times = itertools.count(NOW, 600)
+    with server_address(answer) as url:
+        source = PrometheusSource(url, update_s=1000, clock=lambda: next(times))
+        run_until(source, lambda: len(queries) > 3)
+    assert PrometheusSource(url, update_s=0.01).update_s == fleet_sources.MIN_PAUSE_S
+
+
+@pytest.mark.parametrize(("pair", "is_valid"), [
+    ([0, "1"], True), ([1e11, "1"], True), ([1.01e11, "1"], False), ([-1, "1"], False),
+    ([1, "-1e18"], True), ([1, "1.01e18"], False), ([1, "NaN"], False), ([1], False),
+])  # fmt: skip
+def test_points_have_a_plausible_time_and_value(pair: list[Any], is_valid: bool) -> None:
+    assert (fleet_sources._parse_point(pair) is not None) is is_valid
 
 
 def test_an_error_is_shown_with_the_escaped_text_of_the_server() -> None:

@@ -158,12 +158,18 @@ def chart_lines(
 
 def test_a_run_without_chunks_has_no_chart() -> None:
     assert chart_lines(20) == []
-    words = answer(run(CLOCK, load_s=1e-7), phases=[{"isa": "scalar", "seconds": 1e-7}])
-    result = ramp_runs.ramp_of_runs(words)
-    parts = ramp_runs.phase_traces(words, words["runs"][0])
-    assert ramp_chart.chart_lines(
-        result, result.climbs[0], parts, 80, 8, unicode=True, colour=False
-    )
+    short_run = run(CLOCK, load_s=1e-7)
+    for is_empty in (False, True):
+        if is_empty:
+            short_run["chunks"] = {k: v and [] for k, v in short_run["chunks"].items()}
+        words = answer(short_run, phases=[{"isa": "scalar", "seconds": 1e-7}])
+        result = ramp_runs.ramp_of_runs(words)
+        assert (result.first_hz == result.climbs[0].first_s == 0) is is_empty
+        parts = ramp_runs.phase_traces(words, words["runs"][0])
+        chart = ramp_chart.chart_lines(
+            result, result.climbs[0], parts, 80, 8, unicode=True, colour=False
+        )
+        assert bool(chart) is not is_empty
 
 
 # --- texts
@@ -240,6 +246,14 @@ def test_a_scale_covers_all_clocks_by_at_least_two_steps() -> None:
     assert ramp_chart.axis_span(np.array([2.64e9, 3.21e9, NAN])) == pytest.approx((2.6e9, 3.3e9))
     assert ramp_chart.axis_span(np.array([3.05e9])) == pytest.approx((2.9e9, 3.1e9))
     assert ramp_chart.axis_span(np.array([NAN])) == (0.0, 2e8)
+
+
+@pytest.mark.parametrize(("span", "marks"), [
+    (4.0, [0, 1, 2, 3, 4]), (7.0, [0, 2, 4, 6]), (9.0, [0, 2.5, 5, 7.5]), (11.0, [0, 5, 10]),
+    (20.0, [0, 5, 10, 15, 20]), (30.0, [0, 10, 20, 30]),
+])  # fmt: skip
+def test_marks_are_multiples_of_the_smallest_step(span: float, marks: list[float]) -> None:
+    assert sorted(ramp_chart.axis_marks(0.0, span, 40, 4).values()) == marks
 
 
 @given(st.floats(1e-3, 1e4), st.floats(1e-3, 1e4), st.integers(2, 20), st.integers(1, 8))

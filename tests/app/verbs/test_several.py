@@ -21,7 +21,7 @@ from perftop import cli
 from perftop.base.errors import Failed
 from perftop.recording import file
 from perftop.recording.file import Source, open_source
-from perftop.verbs import headless
+from perftop.verbs import headless, options
 from perftop.verbs.headless import QUIET_START_S
 from perftop.verbs.recorder import StreamRecorder
 
@@ -47,6 +47,14 @@ def test_record_writes_a_file_for_each_machine(hosts: fake_ssh.Hosts, tmp_path: 
     again = run_in_process("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "2s")
     assert again.returncode == 1
     assert "already exists" in again.stderr
+
+
+def test_each_of_two_machines_has_its_own_probe() -> None:
+    args = cli._parse_arguments(["stat", *HOSTS[:4]])
+    commands = options.stream_commands(args, 10**8, 10**9, None)
+    assert [(name, "n1" in argv, "me@n2" in argv) for name, argv in commands] == [
+        ("n1", True, False), ("me@n2", False, True)
+    ]  # fmt: skip
 
 
 def test_a_mark_is_written_to_every_recording(tmp_path: Path) -> None:
