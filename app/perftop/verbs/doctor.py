@@ -118,7 +118,7 @@ def rule_outcome(rule: str, item: Answer | None) -> RuleOutcome:
     return RuleOutcome(rule, "holds" if holds else "broken", item["now"], item["change"])
 
 
-def _outcome_lines(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
+def _outcome_lines(answer: Answer, width: int, *, unicode: bool) -> list[str]:
     lines = []
     for rule in answer["rules"]:
         sign = text.state_mark(rule["state"], unicode=unicode)
@@ -169,11 +169,7 @@ THIS_MACHINE = ExaminedMachine()
 
 
 def doctor_lines(
-    answer: Answer,
-    width: int = 100,
-    *,
-    unicode: bool = True,
-    examined: ExaminedMachine = THIS_MACHINE,
+    answer: Answer, width: int, *, unicode: bool, examined: ExaminedMachine = THIS_MACHINE
 ) -> list[str]:
     def check_lines(item: Answer, now: str, details: Sequence[tuple[str, str | None]]) -> list[str]:
         """Returns the lines of a check: its mark, name and state, then the missing numbers and the

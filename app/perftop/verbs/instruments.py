@@ -42,7 +42,7 @@ def add_timers(subparsers: Any) -> None:
     parser.add_argument("--cpu", type=options.parse_cpu, metavar="N", help=text)
 
 
-def timers_lines(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
+def timers_lines(answer: Answer, width: int, *, unicode: bool) -> list[str]:
     width = max(width, machine.MIN_WIDTH)
     source_text = f"measured on CPU {answer['cpu']} ({answer['cpu_why']})"
     lines = wrap_indented(" · ".join([*describe_machine(answer), source_text]), width, 0)
@@ -187,7 +187,7 @@ def add_wake(subparsers: Any) -> None:
     parser.add_argument("--cpu", type=options.parse_cpu, metavar="N", help=text)
 
 
-def wake_lines(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
+def wake_lines(answer: Answer, width: int, *, unicode: bool) -> list[str]:
     width, rows = max(width, machine.MIN_WIDTH), answer["rows"]
     # the median cost of a wake-up if idle states are not limited
     by_kind = {row["kind"]: row["median_us"] for row in rows if row["deepest"] is None}
@@ -282,7 +282,7 @@ def run_selftest(args: argparse.Namespace) -> int:
         return 1 if answer["wrong"] else 0
 
 
-def selftest_lines(answer: Answer, width: int = 100, *, unicode: bool = True) -> list[str]:
+def selftest_lines(answer: Answer, width: int, *, unicode: bool) -> list[str]:
     lines = [f"{answer['host']}: counters of source {answer['source']} against known counts", ""]
     done_checks = [check for check in answer["checks"] if check["verdict"] != "not there"]
     for check in done_checks:

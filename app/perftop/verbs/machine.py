@@ -89,9 +89,7 @@ def print_answer(answer: Answer, draw: FormatAnswer, *, as_json: bool) -> None:
         print(*draw_answer(answer, draw, width, unicode=supports_unicode()), sep="\n")
 
 
-def draw_answer(
-    answer: Answer, draw: FormatAnswer, width: int = 100, *, unicode: bool = True
-) -> list[str]:
+def draw_answer(answer: Answer, draw: FormatAnswer, width: int, *, unicode: bool) -> list[str]:
     return [terminal_text(s, unicode=unicode) for s in draw(answer, width, unicode=unicode)]
 
 
@@ -146,7 +144,7 @@ Row = tuple[int, list[str]]
 aligned over all rows of one depth."""
 
 
-def topology_lines(answer: Answer, _: int = 100, *, unicode: bool = True) -> list[str]:  # noqa: ARG001
+def topology_lines(answer: Answer, _: int, *, unicode: bool) -> list[str]:  # noqa: ARG001
     cpus: list[Mapping[str, Any]] = answer["cpus"]
     # The cores with an online CPU, ordered by their first CPU. Some kernels repeat core IDs, so
     # cores with different siblings are different as well.
@@ -336,7 +334,7 @@ def run_events(args: argparse.Namespace) -> int:
     return ask_and_print(args, draw, "events", *arguments)
 
 
-def event_lines(answer: Answer, width: int = 100, *, word: str = "", **_: bool) -> list[str]:
+def event_lines(answer: Answer, width: int, *, word: str = "", **_: bool) -> list[str]:
     lines: list[str] = []
     pmus = {pmu["pmu"]: pmu for pmu in answer["pmus"]}
     for pmu, rows in groupby(answer["events"], key=lambda row: row["pmu"]):

@@ -114,7 +114,7 @@ def test_timers_of_this_machine_are_printed() -> None:
     answer = json.loads(result.stdout)
     assert not list(json_page.object_faults(answer, "timers", "timers"))
     for width in (80, 160):
-        lines = instruments.timers_lines(answer, width)
+        lines = instruments.timers_lines(answer, width, unicode=True)
         assert max(map(len, lines)) <= width
         for row in answer["methods"]:
             assert any(line.startswith(row["name"]) for line in lines)

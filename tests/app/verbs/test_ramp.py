@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import re
 import sys
 from typing import Any
@@ -182,6 +183,18 @@ def test_a_run_without_chunks_has_no_chart() -> None:
 ])  # fmt: skip
 def test_times_have_two_digits(seconds: float, text: str) -> None:
     assert brief_duration(seconds) == text
+
+
+def test_gaps_are_counted_in_the_runs_that_count() -> None:
+    """Three undisturbed runs are enough; the disturbed one, with many gaps, does not count."""
+    noisy = run(CLOCK, [(0.01 * at, 20e-6) for at in range(1, 30)], idle_s=0.1)
+    assert "fewer than one a run" in ramp_report(answer(*[run(CLOCK)] * 3, noisy))
+    assert "29 of 5 to 60 µs" in ramp_report(answer(noisy))
+
+
+def ramp_report(words: dict[str, Any]) -> str:
+    size, result = os.terminal_size((200, 40)), ramp_runs.ramp_of_runs(words)
+    return "\n".join(ramp.report_lines(words, result, size, unicode=True, colour=False))
 
 
 def ramp_text(words: dict[str, Any]) -> str:

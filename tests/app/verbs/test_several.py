@@ -19,6 +19,7 @@ from sim_streams import messages
 from perfprobe import wire
 from perftop import cli
 from perftop.base.errors import Failed
+from perftop.process.link import Link
 from perftop.recording import file
 from perftop.recording.file import Source, open_source
 from perftop.verbs import headless, options
@@ -47,6 +48,15 @@ def test_record_writes_a_file_for_each_machine(hosts: fake_ssh.Hosts, tmp_path: 
     again = run_in_process("record", *HOSTS, "-o", str(tmp_path / "kept"), "--duration", "2s")
     assert again.returncode == 1
     assert "already exists" in again.stderr
+
+
+def test_a_broken_link_is_retried_for_at_most_the_duration(
+    hosts: fake_ssh.Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[float] = []
+    monkeypatch.setattr(Link, "limit_retries", lambda _, seconds: limits.append(seconds))
+    run_in_process("record", *HOSTS[:2], "-o", str(tmp_path / "kept"), "--duration", "500ms")
+    assert limits == [0.5]
 
 
 def test_each_of_two_machines_has_its_own_probe() -> None:

@@ -14,7 +14,7 @@ Row = dict[str, Any]
 
 
 def draw(cpus: list[Row], *, unicode: bool = True) -> list[str]:
-    return machine.draw_answer({"cpus": cpus}, machine.topology_lines, unicode=unicode)
+    return machine.draw_answer({"cpus": cpus}, machine.topology_lines, 80, unicode=unicode)
 
 
 def row(cpu: int, package: int | None, core: int | None, siblings: list[int], **more: Any) -> Row:
