@@ -3,16 +3,21 @@ compared with the staged load."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from perfprobe import wire
 from perftop import cli
 from perftop.docs.command_line import names_in_table
+from perftop.process import launch
 from perftop.recording.file import Recording
+from perftop.tui import config
 from perftop.verbs import options, screens
 
 NAMES = names_in_table("demo", "recording")
@@ -87,6 +92,40 @@ def test_a_simulated_machine_can_be_given_by_its_size_only(
     monkeypatch.setattr(options, "is_at_terminal", lambda: True)
     monkeypatch.setattr(screens, "run_live", lambda args: int(args.source != source))
     assert cli.main(["demo", *typed]) == 0
+
+
+SIM = "--source", "sim:idle,cpus=2"
+
+
+@pytest.mark.parametrize(("typed", "screen", "interval_ns"), [
+    (["live", *SIM], "stream.run", 500_000_000),
+    (["demo", "guest", "-i", "2s"], "stream.run", 2_000_000_000),
+    (["live", *SIM, "-i", "1s", "--", "true"], "command.run", 1_000_000_000),
+    (["replay", "demo:queue"], "replay.run", 500_000_000),
+    (["demo", "queue", "-i", "250ms"], "replay.run", 250_000_000),
+    (["replay", "demo:good-run", "demo:bad-run"], "pair_screen.run", None),
+    (["fleet", "sim:idle"], "app.run_app", None),
+])  # fmt: skip
+@pytest.mark.parametrize("mouse", [True, False])
+def test_a_verb_opens_its_screen(
+    typed: list[str], screen: str, interval_ns: int | None, mouse: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    seen: list[object] = []
+
+    def run(*arguments: object, mouse: bool, **_: object) -> int:
+        seen.extend([mouse, interval_ns is None or interval_ns in arguments])
+        return 7
+
+    monkeypatch.setattr(options, "is_at_terminal", lambda: True)
+    monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((80, 24)))
+    monkeypatch.setattr(config, "show_picture", lambda: contextlib.nullcontext(Mock()))
+    monkeypatch.setattr(launch, "running_probe", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(f"perftop.tui.{screen}", run)
+    index = typed.index("--") if "--" in typed else len(typed)
+    words = [*typed[:index], *([] if mouse else ["--no-mouse"]), *typed[index:]]
+    assert cli.main(words) == 7
+    assert seen == [mouse, True]
 
 
 @pytest.mark.parametrize(

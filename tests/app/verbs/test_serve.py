@@ -22,8 +22,9 @@ from command import children, lines, python, run_in_process, started_process
 from waiting import MAX_WAIT_S, until_true, wait_for
 
 from perfprobe import wire
+from perftop import cli
 from perftop.base.errors import Failed
-from perftop.process import serving
+from perftop.process import serving, signals
 from perftop.process import streams as probe_stream
 from perftop.process.launch import probe_command
 from perftop.process.serving import MAX_READERS, Readers, listening_socket, may_read
@@ -390,3 +391,16 @@ def test_systemd_may_pass_the_socket(
     assert message in result.stdout
     if not changes:
         assert (tmp_path / "s").exists(), "systemd owns it"
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_user_at_a_terminal_is_told_how_to_read(
+    is_terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    monkeypatch.setattr(signals, "run_loop", lambda *_: None)
+    path = tmp_path / "s"
+    assert cli.main(["serve", "--socket", str(path)]) == 0
+    hint = f"perftop: to read it: perftop attach unix:{path}\n"
+    assert capsys.readouterr().err == (hint if is_terminal else "")

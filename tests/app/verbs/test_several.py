@@ -73,7 +73,8 @@ def test_a_mark_is_written_to_every_recording(tmp_path: Path) -> None:
         record.all_records = records
         hello, result = messages("sim:idle,cpus=2", 2)
         record.process([hello, result[0]])
-    records[0]._request_marks()
+    for key in "xxm":
+        records[0]._handle_key(key)
     for record in records:
         record.process([result[1]])
         record.on_end()

@@ -9,6 +9,7 @@ import signal
 import subprocess
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from command import argv, run_in_process
@@ -19,7 +20,7 @@ from waiting import MAX_WAIT_S
 from perftop import cli
 from perftop.output.compare import repeated
 from perftop.verbs import options
-from perftop.verbs.measuring import Stat
+from perftop.verbs.measuring import Stat, Why
 
 
 @pytest.mark.parametrize(("json_", "lines", "expected_kinds"), [
@@ -44,6 +45,18 @@ def test_a_running_episode_is_printed_once(
     else:
         kinds = ["episode" for line in printed if line.startswith("! ")]
     assert [kind for kind in kinds if kind.startswith("episode")] == expected_kinds
+
+
+@pytest.mark.parametrize(("verb", "runs_job", "accepts_early"), [
+    (Stat, False, False), (Stat, True, False), (Why, False, True), (Why, True, False)
+])  # fmt: skip
+def test_samples_before_the_measurement_do_not_count(
+    verb: type[Stat | Why], runs_job: bool, accepts_early: bool
+) -> None:
+    """`why` without a command has no start: it counts all samples."""
+    consumer: Any = verb(cli._parse_arguments(["why" if verb is Why else "stat"]))
+    consumer.job, consumer.measurement = runs_job or None, Mock(admit=lambda _: False)
+    assert consumer.accepts(None) is accepts_early
 
 
 JOB = ("--source", "sim:steady,cpus=2", "--", "sh", "-c", "exit 3")
