@@ -1,5 +1,5 @@
-"""The lines below the view: the metrics that this source cannot count; the prompt; and the line of
-keys, which is the last line of the screen. Also the screens that have a prompt."""
+"""The lines below the view: the metrics that this source cannot count, the prompt, and the line of
+keys, which is the last line of the screen. This module also defines the screens with a prompt."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ _ROW_KEYS = frozenset({"sort", "order", "filter"})
 _PAIR_LABELS = {"faster": "speed", "step_on": "step", "finish": "ends", "wider": "window"}
 """The label that two keys share, by the id of the second key."""
 FIRST_HINTS, FIRST_COMMON_KEYS = 1, 4
-"""The most important keys of a live session are: FIRST_HINTS keys of the view, or more if more must
-be shown; FIRST_COMMON_KEYS of the keys that all views have; the other keys of the view; all other
-keys. In a recording, the keys that control playback are more important than those of the view."""
+"""The order of importance in a live session: the first FIRST_HINTS keys of the view, or more if
+more must be shown; the first FIRST_COMMON_KEYS keys that all views have; the other keys of the
+view; all other keys. In a recording, all keys of the view come after the FIRST_COMMON_KEYS."""
 GAP, GROUP_GAP = 2, 3
 """Cells between two keys, and between two groups of keys."""
 
@@ -92,7 +92,7 @@ class KeyLine(FrameLines):
 
     _pieces: Sequence[KeyPiece] = ()
     shown: ShownKeys | None = None
-    """The monitor sets it, and calls `update`, if it has changed."""
+    """Set by the monitor, which calls `update` after each change."""
 
     def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - always one line
         if self.shown is None:

@@ -221,7 +221,7 @@ def state_line(session: Session, interval: Interval, size: int) -> list[Run]:
     elif shares := _mean_shares(low):
         legend = [("  SMT states not counted here: ", "dim"), unknown]
         legend.append((" may be any of them ", "dim"))
-    else:  # With more than two threads a core: whether any thread is active, and how many are.
+    else:  # With more than two threads per core, the line shows how many of them are active.
         if known_share := _mean_shares(states[:, :1]):
             legend = [("  any ", "unknown"), (_percent(1 - known_share[0], size), "text")]
             legend += [("  neither ", "dim"), (_percent(known_share[0], size), "text")]

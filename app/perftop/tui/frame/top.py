@@ -201,7 +201,7 @@ def _sampling_pieces(
 ) -> list[Piece]:
     """Returns the parts of the header on the link to a remote probe, the source of counters, the
     method for the SMT states, the interval and the sample period, the cost of monitoring, the skew,
-    and late (no CPU was read at their time) and dropped samples since the probe was started."""
+    and the numbers of late samples (no CPU was read on time) and dropped samples so far."""
     hello, link = session.hello, status.link
     pieces: list[Piece] = []
     if link is not None:
@@ -241,7 +241,7 @@ def _sampling_pieces(
 def _badges(
     status: AppStatus, interval: Interval | None, room: int, *, with_words: bool
 ) -> list[Piece]:
-    """Returns the header's parts on unusual states: past moments, recordings, commands, no data."""
+    """Returns the parts of the header for unusual states, such as past moments and missing data."""
     pieces: list[Piece] = []
 
     def badge(rank: int, text: str, style: str) -> None:

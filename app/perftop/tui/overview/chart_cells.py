@@ -186,8 +186,7 @@ def chart_layout(
 
 
 class ColumnHistory:
-    """The values of chart columns: of each CPU the metrics, and of each core the shares of the SMT
-    states and the turbo ceiling."""
+    """The values of chart columns: metrics of CPUs, and SMT states and ceilings of cores."""
 
     def __init__(
         self, session: Session, metrics: Sequence[str], cores: Sequence[Core], *, has_states: bool
@@ -301,7 +300,7 @@ class ChartDrawer:
 
     @property
     def cuts(self) -> list[int]:
-        """The columns at which ranges begin and end, over which no text extends."""
+        """The columns at which selected ranges begin and end, which no text crosses."""
         ranges_ns = self._settings.ranges_ns.values()
         return [self.history.axis.bin_at(ns) + 1 for ends in ranges_ns for ns in ends]
 
@@ -401,7 +400,8 @@ class ChartDrawer:
         return markers
 
     def busy_shares(self) -> Floats:
-        """Returns the mean busy share of each unit's CPUs, (units, columns); 0 if offline."""
+        """Returns the mean busy share of each unit's CPUs, (units, columns); an offline CPU counts
+        as idle."""
         first, last = (self.history.series("util")[cpus] for cpus in (self._first, self._last))
         is_known = np.isfinite(first) | np.isfinite(last)
         return np.where(is_known, (np.fmax(first, 0.0) + np.fmax(last, 0.0)) / 2, np.nan)

@@ -135,11 +135,11 @@ class ChartPage:
         core = self._cores.rows[row]
         return core.package, core.l3
 
-    # --- what changes only with the history
+    # --- charts, redrawn only when the history or a setting changes
 
     def _draw_charts(self, layout: ChartLayout, episodes: list[Episode], clock: ClockUnit) -> None:
-        """Draws the charts, with all that is beside them and changes only with them, and the axes
-        with the episodes of the charts above them."""
+        """Draws the charts, the texts beside them that change only with them, and the axes, which
+        show the episodes of the charts above them."""
         axis, settings, glyphs = self.axis, self._settings, self._settings.glyphs
         span_ns = self._drawer.span_ns
         causes = [*episodes, *self._session.ramps.unfinished_climbs()]
@@ -188,7 +188,7 @@ class ChartPage:
                 if i == side[-1] and has_times:
                     self._axis_lines[i].append([margin, *time_axis.times_line(axis, ticks)])
 
-    # --- what changes at each refresh
+    # --- lines, made at each refresh
 
     def _side_lines(
         self, layout: ChartLayout, indexes: range, values_of_units: Sequence[UnitValues]
@@ -279,7 +279,7 @@ class ChartPage:
                 return overlay(line, x, [(label, "label")], whole_words=True)
         return line
 
-    # --- what is at a cell
+    # --- the core and the time at a cell
 
     def row_at(self, x: int, y: int) -> int | None:
         """Returns the index in `Cores.rows` of the core at cell `x` of line `y`, or None."""

@@ -33,15 +33,16 @@ MAX_RANK_AT_80 = 4
 SLOT_METRICS = ("topdown_retiring_ratio", "topdown_frontend_ratio", "topdown_bad_speculation_ratio")
 """Metrics shown as parts of the bar of issue slots. The remainder is the share of the back end."""
 ORDER_BY_COLUMN = {"core": "topology", "cpus": "CPU number", "lost": "worst first", "who": "task"}
-"""The order that a click on a column's heading selects, by key; others select their own key."""
+"""The order that a click on a heading selects, by key of the column; other columns select an order
+with their own key."""
 
 
 def grid_columns(
     session: Session, cores: Cores, width: int, clock: ClockUnit = GHZ
 ) -> list[Column]:
     """Returns the columns that fit into `width` cells, in display order. Columns of numbers that
-    this stream does not have are left out. The source of a column is the index of the CPU within
-    its core of which the number is shown; BUSIEST_CPU: the busiest CPU."""
+    this stream does not have are left out. The source of a column is the index, within its core,
+    of the CPU whose number is shown, or BUSIEST_CPU."""
     is_roomy, pairs = width >= MIN_ROOMY_WIDTH, cores.has_pairs
     names = [cores.name(row, "CPU number") for row in range(len(cores.rows))]
     columns = [
@@ -104,7 +105,7 @@ def _core_columns(cores: Cores, clock: ClockUnit, *, is_roomy: bool) -> list[Col
 
 
 def _cpu_columns(_cores: Cores, clock: ClockUnit, *, is_roomy: bool) -> list[Column]:
-    """Returns the columns of a machine without siblings, of which each row is a CPU."""
+    """Returns the columns of a machine without siblings, on which each row is a CPU."""
     extra = int(is_roomy)
     return [
         Column("l3", "L3", 4, rank=10),

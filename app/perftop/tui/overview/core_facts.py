@@ -22,7 +22,7 @@ from perftop.tui.overview.task_lanes import LaneTask
 from perftop.tui.shared.cores import Core
 
 MAX_PLACED_TASKS = 4
-"""Maximum number of tasks of which the CPUs are listed on which they may run."""
+"""Maximum number of tasks whose allowed CPUs are listed."""
 
 
 def core_facts(
@@ -90,12 +90,12 @@ def _quota_text(quotas: Quotas, task: LaneTask) -> str:
 
 
 def _placement_text(session: Session, tasks: Sequence[LaneTask]) -> str:
-    """Returns on which CPUs these tasks may run. The probe reads it only of those that run most."""
+    """Returns the CPUs on which these tasks may run, which the probe reads for busy tasks only."""
     online = {row.cpu for row in session.topology if row.online}
     names: dict[str, list[str]] = {}
     for task in tasks:
         cpus = parse_cpu_list(session.details.get(str(task.pid), {}).get("affinity"), online)
         place = "every CPU" if cpus == online else f"CPU {ranges(sorted(cpus))} only"
-        place = place if cpus else "unknown (only read of the busiest)"
+        place = place if cpus else "unknown (only read for the busiest)"
         names.setdefault(place, []).append(f"{task.comm} {task.pid}")
     return " · ".join(f"{place}: {', '.join(names[place])}" for place in names)

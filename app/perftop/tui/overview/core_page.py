@@ -70,7 +70,7 @@ TABLE_SHARE = 0.62
 MAX_NUMBERS_BESIDE = 9
 """Maximum count of numbers that are listed beside episodes, so that tasks have the whole width."""
 NUMBERS_WIDTH = 78
-"""Width, in cells, for which there is a further column of numbers."""
+"""Width of the page in cells for each column of numbers, if the numbers fit into these columns."""
 FACT_LABEL_WIDTH = 12
 """Width in cells of the labels of "on this CPU"."""
 MIN_WAIT_SHARE = 0.1
@@ -107,9 +107,6 @@ class CorePage(ChartedView):
 
     def reset(self) -> None:
         self._row = None  # the layout may be made later, when the view has a size
-
-    def needs_layout(self) -> bool:
-        return self._row is None or self.settings.cpu not in self._core.cpus
 
     def make_layout(self) -> None:
         self._row, self.shown_charts = self.selected_row, None
@@ -202,8 +199,8 @@ class CorePage(ChartedView):
     def _with_episodes(
         self, left_lines: Sequence[PanelLine], width: int, height: int
     ) -> list[PanelLine]:
-        """Returns these lines with, beside them, the episodes on the core and what else is known
-        about it."""
+        """Returns these lines with the episodes on the core, and other facts about it, beside
+        them."""
         assert self.shown_charts is not None
         session, interval = self.session, self.interval
         left_width = round(TABLE_SHARE * (width - GAP))

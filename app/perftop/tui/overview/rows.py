@@ -241,7 +241,8 @@ class _RowDrawer:
                 yield [*histories.ipc_runs(row, self._worst.get(i))]
 
     def _tasks(self, room: int) -> Iterator[list[Run]]:
-        """Yields the tasks of each core; for one that loses time, who loses and who takes it."""
+        """Yields the tasks of each core; for a core that loses time, the task that loses it and the
+        task that takes it."""
         all_names, util = self._grid.task_names(self._rows), self._values("util")
         for i, (core, names, idle) in enumerate(
             zip(self._cores, all_names, self._is_idle, strict=True)

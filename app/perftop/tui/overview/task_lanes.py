@@ -52,7 +52,7 @@ class LaneTask:
     """Share of the time for which the task waited for a CPU."""
     wait_s: float = nan
     longest_wait_s: float = nan
-    """Lower bound of the longest wait of the task for a CPU, in s: its largest mean in a record."""
+    """Lower bound of the task's longest wait for a CPU, in s: the largest mean wait in a record."""
     switches_per_s: float = nan
     """Context switches per second of the selected span."""
     last_ns: int = 0
@@ -69,7 +69,8 @@ def task_char(colour_index: int, glyphs: Glyphs) -> Run:
 
 
 class TaskLanes:
-    """The lanes of units, of cores the mean of their CPUs, and CPU seconds by task in a span."""
+    """The lanes of units, and CPU seconds by task in a span. The lane of a core is the mean of its
+    CPUs."""
 
     def __init__(self, session: Session, units: Sequence[ChartUnit]) -> None:
         self._session = session

@@ -56,7 +56,7 @@ def episode_columns(size: int) -> list[Column]:
 
 
 def kind_name(episode: Episode) -> str:
-    """Returns the name of the episode's kind: one for steal, which several detectors find."""
+    """Returns the name of the episode's kind. Steal, which several detectors find, has one name."""
     return safe_cells(STEAL_CAUSE[0] if group_key(episode) == STEAL_CAUSE else episode.kind)
 
 

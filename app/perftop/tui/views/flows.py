@@ -220,7 +220,7 @@ CAUSE_EXPLANATIONS = {
     "memory": "both use the memory of one package, which is saturated",
     "cache": "both keep their data in one L3, and it misses more often than before",
     "hypervisor": "the hypervisor runs others, or enforces a cap on this VM",
-    "": "losses that are small one by one",
+    "": "losses that are each small",
 }
 
 

@@ -51,7 +51,7 @@ NAME_WIDTH = 26
 
 
 class _RibbonSide:
-    """The takers (`side` 0) or victims (1) at the ends of ribbons, with a block of rows a name."""
+    """The takers (`side` 0) or victims (1) at the ends of ribbons, each in a block of rows."""
 
     def __init__(self, flows: Sequence[Flow], side: int, row_s: float) -> None:
         ends = [(flow.taker, flow.victim)[side] for flow in flows]

@@ -1,7 +1,7 @@
 """The time view: one metric of every CPU over time, the newest values at the right edge. If all
 CPUs fit on the screen, each has one or more lines, its lane; otherwise two siblings share a line,
 as the upper and lower halves of its cells. In a lane of several lines, the height also shows the
-value. Only the CPUs and the screen size decide on lines and widths, so that values move nothing."""
+value. Lines and widths depend only on the CPUs and the screen, so that new values move nothing."""
 
 from __future__ import annotations
 
@@ -401,8 +401,8 @@ _AREAS = {"ipc": "ipc", **dict.fromkeys(_KERNEL_FIELDS, "kernel")}
 
 
 class MetricLanes:
-    """The values of one field along one time axis. Visible rows are read from the history together,
-    which takes little longer than a single row."""
+    """The values of one field along one time axis. All visible rows are read together from the
+    history, which takes little longer than reading one."""
 
     def __init__(
         self, session: Session, field: Number, axis: Axis, cores: Sequence[Core], *, ascii_: bool

@@ -62,15 +62,6 @@ async def test_few_numbers_leave_the_whole_width_to_the_tasks() -> None:
         assert ("CPU 0" in title) is is_beside_numbers
 
 
-async def test_fewer_cores_are_harmless_to_a_page_without_a_size() -> None:
-    async with running_app(Machine(cores=4)) as run:
-        await run.pilot.press("enter", "down")
-        view = page(run)
-        view.cores = Cores(run.session, frozenset())
-        view.reset()
-        assert view.needs_layout()
-
-
 async def test_a_page_without_charts_does_not_say_that_a_filter_matches_nothing() -> None:
     async with running_app(Machine(cores=2), (60, 12)) as run:
         await run.intervals(3)
