@@ -197,6 +197,16 @@ async def test_jumping_shows_the_given_time() -> None:
         assert run.source.status.paused_at is None
 
 
+async def test_a_long_filter_is_cut_in_the_line_of_keys() -> None:
+    async with running_app(Machine()) as run:
+        for text, label in (("x" * 24, "x" * 24), ("x" * 25, "x" * 23 + "…")):
+            run.monitor.settings.set_filter(text, 0)
+            run.monitor._apply_filter()
+            shown = run.monitor._keys.shown
+            assert shown is not None
+            assert shown.labels["clear"].split(" · ")[1] == label
+
+
 @pytest.mark.parametrize("previous_filter", ["", "0-3"])
 async def test_a_filter_without_a_match_is_applied_only_when_accepted(previous_filter: str) -> None:
     async with running_app(Machine()) as run:
@@ -280,6 +290,7 @@ async def test_esc_closes_the_prompt_of_a_fleet_without_its_focus() -> None:
         assert isinstance(screen, FleetScreen)
         screen.action_back()
         assert not screen.query_one(Prompt).display
+        assert screen.focused is screen.page
         assert source.screen.state.choice.filter == "", "as before the prompt"
 
 

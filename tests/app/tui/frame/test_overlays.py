@@ -24,7 +24,16 @@ from perftop.session.values import CpuColumns
 from perftop.tui.app import PerfTopApp
 from perftop.tui.frame import overlays
 from perftop.tui.frame.monitor import Monitor
-from perftop.tui.frame.overlays import Chooser, Menu, Palette, _PaletteList, commands, cpu_commands
+from perftop.tui.frame.overlays import (
+    EPISODES,
+    Chooser,
+    Menu,
+    Palette,
+    _PaletteList,
+    commands,
+    cpu_commands,
+)
+from perftop.tui.shared import keys
 
 OPTIONS = [("a", "apple"), ("b", "pear ×2"), ("c", "[plum]")]
 
@@ -244,6 +253,16 @@ async def test_a_palette_without_room_has_no_pages() -> None:
             await run.pilot.resize_terminal(columns, 24 if columns > 1 else 1)
             await run.pilot.press("pageup", "pagedown")
         assert isinstance(run.app.screen, Palette)
+
+
+@pytest.mark.parametrize(("size", "has_columns"), [(109, False), (110, True)])
+def test_wide_help_has_shapes_beside_the_keys(size: int, has_columns: bool) -> None:
+    bindings = keys.bindings("monitor")
+    lines = [strips.text(line) for line in overlays.help_page(bindings, [EPISODES], [], size)]
+    (line,) = (line for line in lines if " episodes ─" in line)
+    assert (not line.startswith(" episodes")) is has_columns
+    if has_columns:
+        assert line.index(" episodes") == (110 - 3) // 2 + 3
 
 
 @pytest.mark.parametrize("size", [39, 78, 118])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf, nan
 
+import numpy as np
 import pytest
-from fakes import CpuLoad, Machine, observe
+from fakes import CpuLoad, Machine, guest, observe
 
 from perfprobe.wire import Note
 from perftop.draw import strips
@@ -85,6 +87,71 @@ def test_the_connection_to_a_remote_machine_is_shown() -> None:
     unknown = STATUS._replace(link=replace(link, rtt_s=nan, remote_name="unix:/run/s"))
     assert "socket 4.3 kB/s" in text(unknown)
     assert "ms" not in text(unknown).partition("socket")[2].partition("kB/s")[0]
+
+
+def drop_order(line: Callable[[int], str], words: Sequence[str], widths: range) -> list[str]:
+    """Returns the words in the order in which they vanish from a line that becomes narrower."""
+    dropped: list[str] = []
+    assert all(word in line(widths[-1]) for word in words)
+    for width in reversed(widths):
+        dropped += [word for word in words if word not in line(width) and word not in dropped]
+    return dropped
+
+
+HEADER_WORDS = ["perftop", " h ", "4 cores", "ssh", "made,", "every", "own", "skew", "late",
+                "dropped", "make", "REC", "PAUSED"]  # fmt: skip
+
+
+def test_the_least_important_parts_of_the_header_are_dropped_first() -> None:
+    session, interval = observe(Machine())
+    session.late_samples = 3
+    status = STATUS._replace(
+        paused_at=interval.time, recording_text="3 MB", job_text=" make ",
+        link=LinkState("n7", 0.0123, 4321.0),
+    )  # fmt: skip
+    assert drop_order(
+        lambda width: strips.text(top.header_line(session, interval, status, width)),
+        HEADER_WORDS, range(12, 250),
+    ) == ["skew", "every", "late", "made,", "ssh", "own", "4 cores", "dropped", "REC", "make",
+          " h ", "PAUSED"]  # fmt: skip
+
+
+@pytest.mark.parametrize(("width", "gap", "has_words"), [
+    (119, 2, False), (120, 3, False), (139, 3, False), (140, 3, True),
+])  # fmt: skip
+def test_wide_headers_have_wide_gaps_and_words(width: int, gap: int, has_words: bool) -> None:
+    header = text(width=width)
+    assert f"µs{' ' * gap}dropped" in header
+    assert ("every 500 ms, sampled 100 ms" in header) is has_words
+    assert ("· 500 ms" in header) is not has_words
+
+
+@pytest.mark.parametrize(("height", "width", "names"), [
+    (11, 160, "ha"), (12, 160, "han"), (23, 160, "han"), (24, 160, "haln."), (39, 160, "haln."),
+    (40, 159, "haln."), (40, 160, "halnt."), (49, 160, "halnt."), (50, 160, "h.al.nt."),
+    (59, 160, "h.al.nt."), (60, 160, "h.al.nttt."),
+])  # fmt: skip
+def test_lines_above_the_view_depend_on_the_size(height: int, width: int, names: str) -> None:
+    """Header, alert, loss, numbers, history of tiles, and blank lines, by their letters."""
+    letters = {"history": "t", "": "."}
+    for has_tiles in (True, False):
+        lines = top.top_line_names(
+            height, width, has_states=False, has_tiles=has_tiles, has_alert=True
+        )
+        expected = names if has_tiles else names.replace("t", "")
+        assert "".join(letters.get(name, name[:1]) for name in lines) == expected
+
+
+def test_states_and_numbers_have_a_line_where_there_is_room() -> None:
+    for height, has_alert, names in (
+        (60, True, ["header", "", "alert", "loss", "", "numbers", "states", ""]),
+        (12, True, ["header", "alert", "numbers", "states"]),
+        (11, False, ["header", "numbers"]),
+    ):
+        lines = top.top_line_names(
+            height, 160, has_states=True, has_tiles=True, has_alert=has_alert
+        )
+        assert [*lines] == names
 
 
 @pytest.mark.parametrize("width", [80, 160])
@@ -190,6 +257,68 @@ def test_the_metric_that_most_cpus_lose_is_red(kind: str, cause: str, number: st
 
     assert number in red_metrics(ALL)
     assert red_metrics(ALL[:1]) == []
+
+
+MACHINE_NUMBERS = {
+    "power_w": 120.0, "power_limit_w": 125.0, "temperature_c": 61.0, "power_dram_w": 12.0,
+    "pressure_cpu": 0.05, "pressure_io": 0.01, "pressure_memory": 0.002, "memory_of_best": 0.4,
+    "memory_read_bytes_per_s": 4e9, "memory_write_bytes_per_s": 2.5e9,
+}  # fmt: skip
+
+
+def test_the_least_important_numbers_of_the_machine_are_dropped_first() -> None:
+    session, interval = observe(Machine())
+    interval = replace(interval, machine=interval.machine | MACHINE_NUMBERS)
+
+    def line(width: int) -> str:
+        return strips.text(machine_line.machine_line(session, interval, [], width))
+
+    words = ["busy", "clock", "net", "IPC", "halts", "involuntary", "kernel cycles", "power", "°C",
+             "waits for", "mem", "dram"]  # fmt: skip
+    order = ["dram", "waits for", "net", "mem", "°C", "kernel cycles", "power", "halts",
+             "involuntary", "IPC", "clock", "busy"]  # fmt: skip
+    assert drop_order(line, words, range(10, 260)) == order
+    assert "waits for a CPU 5.0 a disk 1.0 memory 0.2 %" in line(260)
+    assert "mem 4.0+2.5 GB/s 40 %" in line(260)
+    assert "power 120 of 125 W" in line(260)
+
+
+@pytest.mark.parametrize(("watts", "style"), [(121.2, "text"), (121.25, "warn")])
+def test_power_near_its_limit_is_highlighted(watts: float, style: str) -> None:
+    """From 97 % of the limit."""
+    (_, number, *_) = machine_line._power_runs(MACHINE_NUMBERS | {"power_w": watts})
+    assert number == ("121", style)
+
+
+TILE_TOPS = {"util": 1.0, "user": 1.0, "system": 1.0, "steal": 0.1, "pressure_cpu": 1.0,
+             "pressure_io": 0.1, "pressure_memory": 0.1, "load_1": 1.0, "interrupts_hz": 1000.0,
+             "context_switches_hz": 1000.0}  # fmt: skip
+
+
+def test_the_least_important_tiles_are_dropped_first() -> None:
+    def line(width: int) -> str:
+        return strips.text(machine_line.tile_line(machine_line.tile_columns(TILE_TOPS, width)))
+
+    words = ["busy", "user", "kernel", "steal", "a CPU", "disk", "memory", "load", "interrupts",
+             "switches"]  # fmt: skip
+    assert drop_order(line, words, range(110, 200)) == [
+        "memory", "switches", "disk", "interrupts",
+    ]  # fmt: skip
+    short = ["busy", "steal", "waits", "load", "kernel"]
+    assert drop_order(line, short, range(12, 110)) == ["kernel", "load", "waits", "steal", "busy"]
+
+
+@pytest.mark.parametrize(("share", "char"), [(1.0, "█"), (0.5, "▄"), (0.001, "▁"), (0.0, " ")])
+def test_the_history_of_each_tile_has_its_own_scale(share: float, char: str) -> None:
+    session, interval = observe(guest())
+    values = {key: share * top_value for key, top_value in TILE_TOPS.items()}
+    columns = machine_line.tile_columns(values, 240)
+    assert len(columns) == len(TILE_TOPS)
+    history = machine_line.TileHistory(session)
+    row = [values[key] for key in (*history._metrics, *history._others)]
+    history._bins._lookup = lambda _, edges: np.tile(row, (len(edges) - 1, 1))
+    (line,) = history.lines(columns, interval, 10**9, 240, 1)
+    assert {*strips.text(line)} == {" ", char}
 
 
 def test_four_uncounted_threads_have_a_range_of_neither() -> None:
