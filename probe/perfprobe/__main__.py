@@ -164,8 +164,9 @@ def _stream(options: argparse.Namespace) -> int:
                 raise Unavailable(f"--smt-method {method} {reason}")
             hello = replace(hello, smt_methods=[method])
         watches_job = not simulated and (options.watch or options.watch_tree) is not None
-        drop = partial(access.drop_capabilities, options.sysroot, options.source,
-                       watches_job=watches_job)  # fmt: skip
+        drop = partial(
+            access.drop_capabilities, options.sysroot, options.source, watches_job=watches_job
+        )
         try:
             serve.serve(source, serve.STDIN, serve.STDOUT, stop, hello, on_hello=drop)
         finally:

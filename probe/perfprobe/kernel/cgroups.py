@@ -189,9 +189,10 @@ class Quotas:
         ended; empty if there are none."""
         names = dict.fromkeys(chain.from_iterable(self._recorded_groups.values()))
         usages = {name: usage for name in names if (usage := self._usage(name))}
-        pids = {pid: [name for name in groups if name in usages]
-                for pid, groups in self._recorded_groups.items()}  # fmt: skip
-        return {"groups": {**usages}, "pids": {**pids}} if usages else {}
+        pids: dict[str, object] = {}
+        for pid, groups in self._recorded_groups.items():
+            pids[pid] = [name for name in groups if name in usages]
+        return {"groups": {**usages}, "pids": pids} if usages else {}
 
     def has_moved(self, pids: Iterable[int]) -> bool:
         """Returns whether one of these processes has moved to another group since its group was

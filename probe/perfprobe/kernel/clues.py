@@ -142,9 +142,8 @@ def _bandwidth_caps(root: Path) -> str:
 
 def _deepest_idle_state(root: Path) -> str:
     """Returns the name and exit latency of the enabled idle state that takes longest to leave."""
-    latencies = [(read_number(f"{path}/latency") or 0, read_word(f"{path}/name"))
-                 for path in idle_state_paths(root, 0)
-                 if not read_number(f"{path}/disable")]  # fmt: skip
+    paths = (path for path in idle_state_paths(root, 0) if not read_number(f"{path}/disable"))
+    latencies = [(read_number(f"{p}/latency") or 0, read_word(f"{p}/name")) for p in paths]
     latency_us, name = max(latencies, default=(0, ""))
     return f"{name}, {latency_us} µs" if latency_us else ""
 

@@ -123,8 +123,8 @@ class KernelSamples:
     raises OSError if the kernel does not permit it."""
 
     def __init__(self, cpu: int, period_ns: int) -> None:
-        event = {"type": SOFTWARE, "flags": lib.PP_EVENT_KERNEL, "config": CPU_CLOCK,
-                 "period": period_ns}  # fmt: skip
+        event = {"type": SOFTWARE, "config": CPU_CLOCK, "period": period_ns}
+        event["flags"] = lib.PP_EVENT_KERNEL
         self._fd = check_result(lib.pp_perf_open(ffi.new("pp_event *", event), cpu, -1))
         self.period_ns = period_ns
         try:

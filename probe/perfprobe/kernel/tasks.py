@@ -329,8 +329,9 @@ class TaskScanner:
             runner.reading.sums = read_sums(runner.path, self._now_ns)
             yield
         noticeable = {runner for runner in chain(*by_cpu.values()) if runner.compute_rates()}
-        by_cpu = {cpu: listed for cpu, runners in by_cpu.items()
-               if (listed := [runner for runner in runners if runner in noticeable])}  # fmt: skip
+        for cpu, runners in by_cpu.items():
+            by_cpu[cpu] = [runner for runner in runners if runner in noticeable]
+        by_cpu = {cpu: runners for cpu, runners in by_cpu.items() if runners}
         busiest = [runner for runner in busiest if runner in noticeable]
         for runners in by_cpu.values():
             runners.sort(key=lambda runner: -runner.share())
@@ -471,8 +472,9 @@ class TaskScanner:
             groups = files.read_text(f"{self._proc}/{pid}/cgroup")
             family = {
                 "parent": parent.stat.comm if parent and parent.stat else "",
-                "group": control_group_of(groups), "cpuset": read_cpuset(self._cpusets, groups),
-            }  # fmt: skip
+                "group": control_group_of(groups),
+                "cpuset": read_cpuset(self._cpusets, groups),
+            }
             description = process_details(pid) | {key: word for key, word in family.items() if word}
             reading = self._read_task(f"{self._proc}/{pid}/stat", None)
             if description and reading and reading.stat and reading.stat.start_ticks == start:

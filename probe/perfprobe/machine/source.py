@@ -35,7 +35,7 @@ from perfprobe.polled.polling import PolledBlocks
 from perfprobe.polled.powercap import Powercap, UncoreClock
 from perfprobe.polled.proc_counts import STAT_BLOCK, MachineCounts, ProcStat
 from perfprobe.polled.resctrl import Resctrl
-from perfprobe.wire import Block, Cpu, Frame, Missing, Multiplier, Note, Rate, Turbo
+from perfprobe.wire import Block, Counter, Cpu, Frame, Missing, Multiplier, Note, Rate, Turbo
 
 if TYPE_CHECKING:
     from perfprobe.kernel.job_threads import WatchedJob
@@ -406,13 +406,16 @@ class Machine:
         """Returns the blocks; on the CPUs `unpinned`, on which no thread may run, counters that
         only the CPU itself can read are marked as missing."""
         pinned = sorted({row.cpu for row in rows} - set(unpinned))
+
+        def restrict(c: Counter) -> Counter:
+            return replace(c, cpus=[cpu for cpu in pinned if c.cpus is None or cpu in c.cpus])
+
         return [
-            replace(block, counters=[
-                replace(c, cpus=[cpu for cpu in pinned if c.cpus is None or cpu in c.cpus])
-                for c in block.counters
-            ]) if block.scope == "cpu" and block.name in self._lane_offsets else block
+            replace(block, counters=[*map(restrict, block.counters)])
+            if block.scope == "cpu" and block.name in self._lane_offsets
+            else block
             for block in blocks
-        ]  # fmt: skip
+        ]
 
     def _unpinned_cpus(self) -> list[int]:
         """Returns the CPUs to which their threads could not be pinned. Waits until all threads have

@@ -61,11 +61,10 @@ def always_counted_key(group: Sequence[ChosenEvent]) -> str | None:
     """Returns the key of perftop's own counter for the only event of this group; None if perftop
     does not count the event, or if the group has several events."""
     events = [event for chosen in group for event in chosen.events.values()]
-    keys = {
-        COUNTED_KEYS.get(event.config & GENERIC_EVENT)
-        if event.type == HARDWARE and event.kernel_only == event.user_only else None
-        for event in events
-    }  # fmt: skip
+    keys = set()
+    for event in events:
+        is_generic = event.type == HARDWARE and event.kernel_only == event.user_only
+        keys.add(COUNTED_KEYS.get(event.config & GENERIC_EVENT) if is_generic else None)
     return keys.pop() if len(group) == len(keys) == 1 else None
 
 

@@ -134,7 +134,7 @@ class Catalogue:
         if (match := _RAW.fullmatch(word)) is not None:
             code = ConfigWords(int(match[1], 16))
             raw: dict[str | None, Event] = {
-                pmu.name: _make_event(request, pmu, code) for pmu in self.cores
+                pmu.name: _make_event(request, pmu.type, code) for pmu in self.cores
             }
             return self._chosen_event(request, f"code 0x{match[1]}", EVENT_UNIT, 1.0, raw)
         return self._find_listed(request, word)
@@ -147,11 +147,8 @@ class Catalogue:
 
     def _find_generic(self, request: EventRequest, generic: GenericEvent, kind: int) -> ChosenEvent:
         def event(extended: int) -> Event:
-            return Event(
-                request.key, kind, extended | generic.config,
-                kernel_only=request.kernel_only, user_only=request.user_only,
-                is_core=kind != SOFTWARE,
-            )  # fmt: skip
+            code = ConfigWords(extended | generic.config)
+            return _make_event(request, kind, code, core=kind != SOFTWARE)
 
         events: dict[str | None, Event] = {pmu.name: event(pmu.extended_type) for pmu in self.cores}
         if kind == SOFTWARE:
@@ -178,7 +175,7 @@ class Catalogue:
             )
             code = None if name is None else perf_pmus.event_code(pmu, name)
             if name is not None and code is not None:
-                events[pmu.name] = _make_event(request, pmu, code)
+                events[pmu.name] = _make_event(request, pmu.type, code)
                 unit, scale = unit_and_scale(pmu, name)
         description = event
         # If no PMU lists the event, perf may list it.
@@ -186,7 +183,7 @@ class Catalogue:
             pmu = next(pmu for pmu in self.cores if pmu.name == listed.pmu)
             with suppress(TermError):
                 code = perf_pmus.encode_terms(pmu.path, perf_pmus.parse_terms(listed.terms))
-                events[pmu.name] = _make_event(request, pmu, code)
+                events[pmu.name] = _make_event(request, pmu.type, code)
                 description = listed.description or event
         if not events:
             raise UsageError(self._unknown_event_text(request))
@@ -218,7 +215,7 @@ class Catalogue:
         except TermError as error:
             raise UsageError(f"-e {request.name}: {error}") from None
         unit, scale = unit_and_scale(pmu, request.terms) if core else ("1", 1.0)
-        event = _make_event(request, pmu, code, core=core)
+        event = _make_event(request, pmu.type, code, core=core)
         pmu_key = pmu.name if core else None
         return ChosenEvent(request, f"{pmu.name}/{request.terms}/", unit, scale, {pmu_key: event})
 
@@ -248,11 +245,10 @@ def unit_and_scale(pmu: Pmu, name: str) -> tuple[str, float]:
     return (EVENT_UNIT if unit == "1" else unit), perf_pmus.event_scale(pmu, name)
 
 
-def _make_event(request: EventRequest, pmu: Pmu, code: ConfigWords, *, core: bool = True) -> Event:
-    return Event(
-        request.key, pmu.type, code.config, request.kernel_only, request.user_only, code.config1,
-        code.config2, is_core=core,
-    )  # fmt: skip
+def _make_event(request: EventRequest, kind: int, code: ConfigWords, *, core: bool = True) -> Event:
+    rings = request.kernel_only, request.user_only
+    more_words = code.config1, code.config2
+    return Event(request.key, kind, code.config, *rings, *more_words, is_core=core)
 
 
 # --- events that perf lists -----------------------------------------------------------------------

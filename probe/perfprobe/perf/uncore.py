@@ -327,23 +327,9 @@ def memory_part(kernel: Kernel, rows: Sequence[Cpu], online: Sequence[Cpu]) -> P
     packages = [group for group in topology.packages(rows) if not online_cpus.isdisjoint(group)]
     reading = {row.cpu for row in online}
     package_readers = [_package_readers(all_controllers, group) for group in packages]
-    scale_trouble = (
-        missing_controller_trouble(root)
-        if not all_controllers
-        else _scale_trouble(all_controllers, package_readers)
-        # All events must work: a sum without one of them would be too small.
-        or next(
-            filter(None, (
-                refusal_of(kernel, event, min(controller.pmu.cpus or {0}))
-                for controller in all_controllers
-                for events in controller.events
-                for event in events
-            )),
-            None,
-        )
-    )  # fmt: skip
-    if scale_trouble is not None:
-        missing_keys = [Missing(key, scale_trouble.why, scale_trouble.fix) for key in TRAFFIC_KEYS]
+    trouble = _traffic_trouble(kernel, all_controllers, package_readers)
+    if trouble is not None:
+        missing_keys = [Missing(key, trouble.why, trouble.fix) for key in TRAFFIC_KEYS]
         return PerfPart(kernel, "package", [], lambda _: [], missing=missing_keys)
     channels = max(len(events) for controller in all_controllers for events in controller.events)
     controller_count = max(map(len, package_readers))
@@ -378,16 +364,17 @@ def memory_part(kernel: Kernel, rows: Sequence[Cpu], online: Sequence[Cpu]) -> P
         readers = _package_readers(all_controllers, members[cpu]) if cpu in members else []
         if len(readers) * channels > count:
             return []
-        return [
-            (reader, [
-                *((replace(event, key=f"{event.key} {i}"), side * count + number * channels + i)
-                  for side, events in enumerate(controller.events)
-                  for i, event in enumerate(events)),
-                *((event, 2 * count + number)
-                  for event in (controller.clock_event,) if event is not None and has_clock),
-            ])
-            for number, (controller, reader) in enumerate(readers)
-        ]  # fmt: skip
+        groups: list[GroupPlan] = []
+        for number, (controller, reader) in enumerate(readers):
+            columns = [
+                (replace(event, key=f"{event.key} {i}"), side * count + number * channels + i)
+                for side, events in enumerate(controller.events)
+                for i, event in enumerate(events)
+            ]
+            if has_clock and controller.clock_event is not None:
+                columns.append((controller.clock_event, 2 * count + number))
+            groups.append((reader, columns))
+        return groups
 
     hbm = Missing("hbm_bytes", HBM_TROUBLE) if any(_pmus(root, HBM_PMU)) else None
     return PerfPart(kernel, "package", counters, plan_groups, missing=[hbm] if hbm else [])
@@ -407,10 +394,13 @@ def _package_readers(controllers: Iterable[Controller], package: Sequence[int]) 
     ]
 
 
-def _scale_trouble(
-    controllers: Sequence[Controller], package_readers: Sequence[Readers]
+def _traffic_trouble(
+    kernel: Kernel, controllers: Sequence[Controller], package_readers: Sequence[Readers]
 ) -> Trouble | None:
-    """Returns why counts of memory controllers cannot be added up or compared, if so."""
+    """Returns why memory traffic cannot be counted; None if it can. All events must work: a sum
+    without one of them would be too small."""
+    if not controllers:
+        return missing_controller_trouble(kernel.root)
     if len({controller.scale for controller in controllers}) > 1:
         return Trouble("its memory controllers count in different units")
     numbers = {len(readers) for readers in package_readers}
@@ -418,4 +408,10 @@ def _scale_trouble(
         return Trouble("packages have different numbers of memory controllers")
     if max(numbers) * max(len(controller.events[0]) for controller in controllers) >= MAX_CHANNELS:
         return Trouble(f"a package has more than {MAX_CHANNELS - 1} memory channels")
-    return None
+    refusals = (
+        refusal_of(kernel, event, min(controller.pmu.cpus or {0}))
+        for controller in controllers
+        for events in controller.events
+        for event in events
+    )
+    return next(filter(None, refusals), None)

@@ -267,8 +267,8 @@ class HsmpTable(PolledBlock):
             table = self._read_table(socket, LIMITS_OFFSET + 4 * len(LIMIT_NAMES))
         except OSError:
             return unknown
-        words = [*struct.unpack_from("=I", table, CYCLES_OFFSET),
-                 *struct.unpack_from(f"={len(LIMIT_NAMES)}I", table, LIMITS_OFFSET)]  # fmt: skip
+        limit_cycles = struct.unpack_from(f"={len(LIMIT_NAMES)}I", table, LIMITS_OFFSET)
+        words = [*struct.unpack_from("=I", table, CYCLES_OFFSET), *limit_cycles]
         old_words, self._last_words[row] = self._last_words[row] or words, words
         steps = [(new - old) & WORD_MASK for new, old in zip(words, old_words, strict=True)]
         if max(steps) > steps[0]:  # no limit can apply for longer than the elapsed time

@@ -206,17 +206,17 @@ def _power_readings(uarch: Uarch, device: Registers) -> Readings:
     if rapl.limits_msr is None:
         return [*readings, *(_unknown_register(key, uarch) for key in POWER_LIMITS)]
     # A power limit becomes invalid when it is disabled later.
-    word = register_content(device, rapl.limits_msr)
+    word, scale = register_content(device, rapl.limits_msr), 2.0 ** -(units & 0xF)
     for key, (name, first) in POWER_LIMITS.items():
         enable = first + LIMIT_ENABLE
         if word is not None and not word >> enable & 1:
             reason = f"it is off ({msr.register_name(rapl.limits_msr)} bit {enable})"
             readings.append(Missing(key, reason))
         else:
-            readings.append(_field(
-                key, name, rapl.limits_msr, first, LIMIT_BITS, enable=enable, unit="W",
-                scale=2.0 ** -(units & 0xF),
-            ))  # fmt: skip
+            limit = _field(
+                key, name, rapl.limits_msr, first, LIMIT_BITS, enable=enable, unit="W", scale=scale
+            )
+            readings.append(limit)
     return readings
 
 

@@ -182,13 +182,12 @@ INSTRUMENTS = (
 
 
 def report(
-    log: FrameLog, span: CopyRun, checks: Sequence[Result], others: Sequence[dict[str, Any]],
-    requested_source: str,
-) -> dict[str, Any]:  # fmt: skip
+    log: FrameLog, span: CopyRun, checks: Sequence[Result], requested_source: str
+) -> dict[str, Any]:
     """Returns the additional output of `selftest --all`: the verdicts, and the identity of the
     machine. `requested_source` is the source that the user asked for."""
     hello = log.hello
-    rows = [_judged_row(instrument, log, span, checks, others) for instrument in INSTRUMENTS]
+    rows = [_judged_row(instrument, log, span, checks) for instrument in INSTRUMENTS]
     keys = ("identity", "kernel", "multipliers", "tsc_hz", "base_hz", "smt_methods", "missing")
     hello_fields = asdict(hello)
     machine = {key: hello_fields[key] for key in keys}
@@ -246,9 +245,8 @@ def _source_rows(log: FrameLog, requested_source: str) -> Iterator[dict[str, Any
 
 
 def _judged_row(
-    instrument: Instrument, log: FrameLog, span: CopyRun, checks: Sequence[Result],
-    others: Sequence[dict[str, Any]],
-) -> dict[str, Any]:  # fmt: skip
+    instrument: Instrument, log: FrameLog, span: CopyRun, checks: Sequence[Result]
+) -> dict[str, Any]:
     name = instrument.name
     own_checks = [c for c in checks if c.counter in instrument.keys and c.verdict != "not there"]
     checked_keys = {check.counter for check in own_checks}
@@ -260,7 +258,9 @@ def _judged_row(
         return _row(name, "not there", why=missing.why, fix=missing.fix)
     results = (_measured_rate(log, key, span) for key in present_keys if key in log.counters)
     measured = [result for result in results if result is not None]
-    contradictions = [*_contradictions(present_keys, own_checks, measured, others)]
+    contradictions = [*_contradictions(own_checks, measured)]
+    if READ_KEY in present_keys:
+        contradictions += _copy_contradictions(_counter_row(log, READ_KEY, span))
     if contradictions:
         keys = dict.fromkeys(key for keys, _ in contradictions for key in keys)
         reason = "; ".join(text for _, text in contradictions)
@@ -287,10 +287,10 @@ def _measured_rate(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any] | N
         by_row = [steps for row in rows if (steps := log.advances(key, row, span.begin, span.end))]
         if not by_row:
             return None
-        bits = [part for part, *polls in zip(counter.parts, *(s[1:] for s in by_row), strict=False)
-                if any(polls)]  # fmt: skip
-        return {"counter": key, "values": [steps[0] for steps in by_row], "unit": "polls",
-                "bits": bits}  # fmt: skip
+        polls_by_part = zip(counter.parts, *(steps[1:] for steps in by_row), strict=False)
+        bits = [part for part, *polls in polls_by_part if any(polls)]
+        poll_counts = [steps[0] for steps in by_row]
+        return {"counter": key, "values": poll_counts, "unit": "polls", "bits": bits}
     if counter.kind == "gauge":
         values = [value for row in rows if (value := log.latest_value(key, row)) is not None]
         return {"counter": key, "values": values, "unit": counter.unit} if values else None
@@ -303,12 +303,19 @@ def _measured_rate(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any] | N
     return {"counter": key, "values": rates, "unit": unit} if rates else None
 
 
+def _copy_contradictions(row: dict[str, Any]) -> Iterator[Contradiction]:
+    """Yields the contradiction of the bytes read from memory with the number of copied bytes."""
+    if row["verdict"] == "too little":
+        total_advance = sum(filter(None, row["moved"]))
+        text = f"{total_advance:.3g} B, but {row['at_least']:.3g} B were copied"
+        yield (READ_KEY,), f"{READ_KEY}: {text}"
+
+
 def _contradictions(
-    present_keys: Sequence[str], results: Iterable[Result], measured: Sequence[dict[str, Any]],
-    others: Iterable[dict[str, Any]],
-) -> Iterator[Contradiction]:  # fmt: skip
-    """Yields contradictions of one instrument's counters with known counts, possible values, the
-    number of copied bytes, and each other's sums."""
+    results: Iterable[Result], measured: Sequence[dict[str, Any]]
+) -> Iterator[Contradiction]:
+    """Yields contradictions of one instrument's counters with known counts, possible values, and
+    each other's sums."""
     for check in results:
         if check.verdict == "unusable" and check.measured is not None:
             key, expected = check.counter, f"{check.expected:.4g} {check.unit}"
@@ -321,10 +328,6 @@ def _contradictions(
     for number in measured:
         if (key := number["counter"]) in MUST_ADVANCE_KEYS and not any(number["values"]):
             yield (key,), f"{key} does not move while memory is copied"
-    for row in others:
-        if row["verdict"] == "too little" and (key := row["counter"]) in present_keys:
-            total_advance = sum(filter(None, row["moved"]))
-            yield (key,), f"{key}: {total_advance:.3g} B, but {row['at_least']:.3g} B were copied"
     total = {number["counter"]: sum(number["values"]) for number in measured}
     slots, parts = total.get("slots", 0.0), [total[key] for key in PART_KEYS if key in total]
     if slots > 0 and len(parts) == len(PART_KEYS) and abs(sum(parts) / slots - 1) > MAX_SLOTS_ERROR:

@@ -130,7 +130,7 @@ def run(
     unusable = [result.counter for result in all_results if result.verdict == "unusable"]
     extra_output: dict[str, Any] = {}
     if source_name is not None:
-        extra_output = instruments.report(log, span, all_results, other_rows, source_name)
+        extra_output = instruments.report(log, span, all_results, source_name)
     contradicted = instruments.wrong_instruments(extra_output.get("instruments", ()))
     return {
         "host": hello.host,

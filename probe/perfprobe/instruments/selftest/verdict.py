@@ -4,7 +4,7 @@ tasks and of a hypervisor are allowed for."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Verdict = Literal["trusted", "close", "unusable", "disturbed", "not there"]
@@ -103,13 +103,10 @@ def conclude(check: Check, tries: Iterable[Outcome], cpus: Sequence[int], origin
         default=NO_OUTCOME,
     )
     alike = [cpu for cpu, result in by_cpu.items() if result[0] == verdict]
+    result = Result(check.counter, check.workload, verdict, origin, disturbed=disturbed_cpus)
+    result = replace(result, unit=check.unit, tolerance=check.tolerance, why=check.tolerance_reason)
     if outcome is None:
-        return Result(
-            check.counter, check.workload, "disturbed", origin, unit=check.unit,
-            tolerance=check.tolerance, why=check.tolerance_reason, disturbed=disturbed_cpus,
-        )  # fmt: skip
-    return Result(
-        check.counter, check.workload, verdict, origin, outcome.expected, outcome.measured,
-        check.unit, outcome.error, check.tolerance, outcome.scale, check.tolerance_reason,
-        outcome.cpu, alike, disturbed_cpus,
-    )  # fmt: skip
+        return result
+    expected, measured, error = outcome.expected, outcome.measured, outcome.error
+    result = replace(result, expected=expected, measured=measured, error=error)
+    return replace(result, cpu=outcome.cpu, cpus=alike, scale=outcome.scale)

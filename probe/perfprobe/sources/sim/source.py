@@ -307,8 +307,10 @@ class SimSource:
         tasks = self._schedule.tables.tasks
         since_ns, last_stage, base = self._last_scan
         if stage != last_stage:
-            names, last_names = ([[task.comm for task in cpu] for cpu in tasks[number]]
-                                 for number in (stage, last_stage))  # fmt: skip
+            names, last_names = (
+                [[task.comm for task in cpu] for cpu in tasks[number]]
+                for number in (stage, last_stage)
+            )
             is_same = [a == b for a, b in zip(names, last_names, strict=True)]
             base = np.where(is_same[: self._machine.cpus], base, self._last)
         span_ns = time_ns - since_ns

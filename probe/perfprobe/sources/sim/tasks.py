@@ -137,10 +137,8 @@ class SimWatchedJob:
             pid = pid_of(cpu, place, cpus)
             comm = self._schedule.tables.tasks[stage][cpu][place].comm
             run, wait, voluntary = self._sums[:, cpu, place].tolist()
-            preempted = wait // (1000 * SLICE_NS)
-            threads[str(pid)] = [
-                pid, comm, cpu, run // 1000, wait // 1000, voluntary, preempted,
-            ]  # fmt: skip
+            switches, times_ns = (voluntary, wait // (1000 * SLICE_NS)), (run // 1000, wait // 1000)
+            threads[str(pid)] = [pid, comm, cpu, *times_ns, *switches]
         return {"watched": {"threads": threads, "more": len(job_tasks[MAX_THREADS:])}}
 
     def _add(self, stage: int, totals: Ints) -> None:

@@ -84,7 +84,7 @@ def verdicts(
     source = Source({"ref": 1.0} | (cpu or {}), {**package})
     source.hello.turbo.extend([] if turbo is None else [turbo])
     source.hello.missing.extend(missing)
-    answer = instruments.report(log_of(source), SPAN, checks, [], source_name)
+    answer = instruments.report(log_of(source), SPAN, checks, source_name)
     return {row["instrument"]: row for row in answer["instruments"]}
 
 
@@ -261,7 +261,7 @@ def test_each_source_has_a_verdict_and_a_reason(
     source = Source({"ref": 1.0}, {})
     source.hello = dataclasses.replace(source.hello, source=used, missing=missing)
     monkeypatch.setattr(instruments, "Path", lambda _: SimpleNamespace(exists=lambda: device))
-    answer = instruments.report(log_of(source), SPAN, [], [], asked)["instruments"][:3]
+    answer = instruments.report(log_of(source), SPAN, [], asked)["instruments"][:3]
     assert {row["instrument"]: (row["verdict"], row["why"], row["fix"]) for row in answer} == {
         "source os": TESTED
     } | rows
@@ -283,18 +283,16 @@ def test_a_factor_that_is_not_confirmed_has_a_reason(
     assert row["wrong"] == ([key] if verdict == "wrong" else [])
 
 
-@pytest.mark.parametrize(("moved", "why"), [
-    ([3e8, None, 1e8], "memory_read_bytes: 4e+08 B, but 1e+09 B were copied"), (None, None),
+@pytest.mark.parametrize(("read_bytes", "why"), [
+    (4 * 10**8, "memory_read_bytes: 4e+08 B, but 1e+09 B were copied"), (8 * 10**8, None),
 ])  # fmt: skip
-def test_too_little_traffic_is_the_reason(
-    moved: list[float | None] | None, why: str | None
-) -> None:
-    others: list[dict[str, Any]] = [
-        {"counter": "memory_read_bytes", "verdict": "too little" if moved else "counts"},
-        {"counter": "hbm_bytes", "verdict": "too little"},
-    ]
-    others = [row | {"moved": moved, "at_least": 1e9} for row in others]
-    log = log_of(Source({"ref": 1.0}, {"memory_read_bytes": 4 * 10**8}))
-    rows = instruments.report(log, SPAN, [], others, "auto")["instruments"]
-    row = next(row for row in rows if row["instrument"] == "memory traffic")
+def test_too_little_traffic_is_the_reason(read_bytes: int, why: str | None) -> None:
+    row = verdicts(memory_read_bytes=read_bytes)["memory traffic"]
     assert (row["why"], row["wrong"]) == (why, ["memory_read_bytes"] if why else [])
+
+
+def test_rows_that_were_not_read_add_nothing_to_the_traffic() -> None:
+    row = {"verdict": "too little", "moved": [3e8, None, 1e8], "at_least": 1e9}
+    ((_, text),) = instruments._copy_contradictions(row)
+    assert "4e+08 B" in text
+    assert not [*instruments._copy_contradictions(row | {"verdict": "counts"})]
