@@ -210,6 +210,20 @@ async def test_only_a_read_after_an_echo_sent_after_the_end_closes_the_window() 
         assert abs(slack_s - (0.251 - run.wall_s)) < 1e-9
 
 
+async def test_an_old_remote_probe_that_never_answers_echoes_does_not_keep_the_window_open() -> (
+    None
+):
+    with Job(["true"]) as job:
+        command_window, _, remote = remote_window(job)
+        assert command_window.admit(remote_sample(0))
+        command_window.add_frame(remote_sample(0))
+        await finished_run(command_window)
+        closed = [command_window.add_frame(remote_sample(100 * n)) for n in range(1, 12)]
+        requested = len(remote.requested_echoes)
+        assert closed[: requested + 1] == [False] * (requested - 1) + [True, True]
+        assert command_window.bounds is None, "the time of the end is unknown there"
+
+
 async def test_the_command_waits_for_all_remaining_machines() -> None:
     with Job(["true"]) as job:
         start = CommandStart(job, 3)
