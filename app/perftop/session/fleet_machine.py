@@ -172,7 +172,7 @@ class MachineEpisode:
 
 
 @dataclass(slots=True)
-class LossHistory:
+class LostShareHistory:
     """The lost shares of the last points in time, newest last; NaN where unknown."""
 
     times: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
@@ -235,7 +235,7 @@ class Machine:
     updated_at: float = nan
     """Unix time at which the newest numbers arrived."""
     numbers: Numbers = field(default_factory=lambda: UNKNOWN_NUMBERS)
-    history: LossHistory = field(default_factory=LossHistory)
+    history: LostShareHistory = field(default_factory=LostShareHistory)
     model: str = ""
     cpu_count: int = 0
     core_count: int = 0

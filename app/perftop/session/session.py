@@ -206,17 +206,8 @@ class Session:
 
     def _apply_samples(self, batch: SampleBatch, first: int, due_ns: int) -> int:
         """Applies samples of a batch, from `first` to the end of a part. Returns the next index."""
-        for key, calibration in self.calibrations.items() if not first else ():
-            factor = calibration.factor
-            if calibration.state == "settled":
-                factors = self._factors.setdefault(key, [factor])
-                if factors[-1] != factor:
-                    text = (
-                        f"a tick of {key} is {factor:g} TSC ticks, not {factors[-1]:g} as assumed"
-                    )
-                    text += " until now: earlier SMT states are wrong"
-                    self._warn(int(batch.time_ns[0]), text)
-                    self._factors[key] = [factors[-1], factor]
+        if not first:
+            self._warn_of_changed_factors(int(batch.time_ns[0]))
         last = min(len(batch), first + 1 + int(batch.time_ns[first:].searchsorted(due_ns)))
         if self.neighbours.watched_job.name is not None:
             last = first + 1  # only the job's newest record is used
@@ -260,15 +251,23 @@ class Session:
         if self._tracks_run:
             util = np.where(self.online, batch.values["util"][first:last], np.nan)
             span_s = (batch.time_ns[first:last] - batch.since_ns[first:last]) / 1e9
-            new_snapshots = {
-                index - first: snapshot
-                for index, snapshot in batch.cached(task_snapshots).items()
-                if first <= index < last
-            }
+            snapshots = batch.cached(task_snapshots).items()
+            new_snapshots = {i - first: tasks for i, tasks in snapshots if first <= i < last}
             self.busy_cpus.add(util[:, self.selected], span_s, {0: snapshot_before} | new_snapshots)
         if self.tracks_losses:
             self._add_losses(batch, first, last)
         return last
+
+    def _warn_of_changed_factors(self, now_ns: int) -> None:
+        for key, calibration in self.calibrations.items():
+            if calibration.state == "settled":
+                factor = calibration.factor
+                factors = self._factors.setdefault(key, [factor])
+                if factors[-1] != factor:
+                    text = f"a tick of {key} is {factor:g} TSC ticks, not {factors[-1]:g}"
+                    text += " as assumed until now: earlier SMT states are wrong"
+                    self._warn(now_ns, text)
+                    self._factors[key] = [factors[-1], factor]
 
     def _apply_records(self, frame: wire.Frame, snapshot: TaskSnapshot | None) -> None:
         """Applies a frame's untrusted records of tasks and processes. `snapshot`: its tasks."""
@@ -378,9 +377,9 @@ class Session:
         return span.interval(reader, end_ns, self.unix(end_ns), 0, snapshot)
 
     def _interval(self, span: Span) -> Interval:
-        snapshot, unix = self.recent_snapshot, self.unix(self.now_ns)
-        resting_cpus = self._resting_cpus
-        return span.interval(self.reader, self.now_ns, unix, self._seq, snapshot, resting_cpus)
+        now_ns, snapshot, resting_cpus = self.now_ns, self.recent_snapshot, self._resting_cpus
+        unix = self.unix(now_ns)
+        return span.interval(self.reader, now_ns, unix, self._seq, snapshot, resting_cpus)
 
     def reset_sums(self) -> None:
         """Resets all sums of the run, which start again with the next sample. Calibrations,
@@ -520,9 +519,7 @@ class Session:
     @property
     def has_smt(self) -> bool:
         """Whether a selected CPU has siblings. SMT states of a single thread only repeat `util`."""
-        rows = {*self.selected}
-        cores = (core for core in self.cores if len(core) > 1)
-        return any(self.position[cpu] in rows for core in cores for cpu in core)
+        return any(len(self.cores[i]) > 1 for i in self.selected_cores())
 
     def selected_cores(self) -> list[int]:
         """Returns the indexes of the cores with a selected CPU."""

@@ -25,7 +25,7 @@ from perftop.session.fleet import (
 from perftop.session.fleet_machine import (
     UNKNOWN_NUMBERS,
     LiveMachine,
-    LossHistory,
+    LostShareHistory,
     MachineEpisode,
     lost_share,
     main_task,
@@ -264,7 +264,7 @@ def test_frames_without_a_hello_are_refused() -> None:
 
 
 def test_the_history_is_bounded_and_evenly_spaced() -> None:
-    past = LossHistory()
+    past = LostShareHistory()
     for second in range(2000):
         past.add(START + second, second / 2000)
     assert len(past.times) == 600
@@ -287,7 +287,7 @@ def test_parts_of_the_history_without_a_point_have_the_value_before_them_if_it_i
     times: Iterable[int], means: list[float]
 ) -> None:
     """Six parts of 100 s end 100 s after `START`; it is now 50 s after it."""
-    past = LossHistory()
+    past = LostShareHistory()
     for time in times:
         past.add(START + time, time)
     assert past.series(6, START + 50) == pytest.approx(means, abs=1, nan_ok=True)
