@@ -75,7 +75,8 @@ class TaskTimes:
     switches: int = 0
     """Number of times that the task gave up or lost its CPU; 0 if unknown."""
     longest_s: float = 0.0
-    """Lower bound in s of the longest wait: the maximum of all readings' mean waits."""
+    """Lower bound in s of the longest wait: the maximum of all readings' mean waits or, in a
+    difference of two sums, at least its own mean wait."""
     without_waits_s: float = 0.0
     """Seconds of `run_s` from records without waiting times."""
     state_error_s: float = 0.0
@@ -95,13 +96,14 @@ class TaskTimes:
         by_cpu = {
             cpu: wanted_s - earlier.by_cpu.get(cpu, 0.0) for cpu, wanted_s in self.by_cpu.items()
         }
+        wait_s, switches = self.wait_s - earlier.wait_s, self.switches - earlier.switches
+        mean_wait_s = wait_s / (switches + 1) if switches else 0.0  # 0 switches may mean unknown
         return TaskTimes(
-            self.comm, self.run_s - earlier.run_s, self.wait_s - earlier.wait_s,
+            self.comm, self.run_s - earlier.run_s, wait_s,
             {cpu: wanted_s for cpu, wanted_s in by_cpu.items() if wanted_s > 0},
             self.elapsed_s - earlier.elapsed_s, self.active_s - earlier.active_s,
             {state: s - earlier.by_state.get(state, 0.0) for state, s in self.by_state.items()},
-            self.switches - earlier.switches,
-            self.longest_s if self.longest_s > earlier.longest_s else 0.0,
+            switches, self.longest_s if self.longest_s > earlier.longest_s else mean_wait_s,
             self.without_waits_s - earlier.without_waits_s, self.state_error_s,
             self.sleeps - earlier.sleeps,
         )  # fmt: skip

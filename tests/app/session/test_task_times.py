@@ -89,7 +89,9 @@ def test_the_times_since_an_earlier_record_are_differences() -> None:
     assert since == TaskTimes(
         "job", 1.125, 0.5, {2: 1.5}, 3.0, 2.0, {"S": 1.0, "D": 2.0}, 1, 0.25, 0.125, 2.0, 4
     )
-    assert later.with_record(1, 0.0, 0.125, 7).minus(later).longest_s == 0, "a shorter wait"
+    shorter, unknown = later.with_record(1, 0.0, 0.125, 7), later.with_record(1, 0.0, 0.125)
+    assert shorter.minus(later).longest_s == 0.125 / 8
+    assert unknown.minus(later).longest_s == 0, "as many waits as you like"
 
 
 def times_in_states(*letters: str, ran: float = 0.0, waited: float = 0.0) -> RunTimes:

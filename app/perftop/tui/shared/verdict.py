@@ -5,12 +5,13 @@ differences of sums since its start; for a past moment, they are computed from t
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite, nan
 from typing import TYPE_CHECKING, NamedTuple
 
 from perftop.base.text import (
+    brief_duration,
     count_noun,
     long_duration,
     percent,
@@ -31,6 +32,7 @@ from perftop.session.losses import (
     VERDICT_SPAN_NS,
     VERDICT_STEP_NS,
 )
+from perftop.session.task_times import NO_TIMES
 
 if TYPE_CHECKING:
     from perftop.model.tasks import TaskSnapshot
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from perftop.session.interval import Interval
     from perftop.session.losses import Totals
     from perftop.session.session import Session
+    from perftop.session.task_times import TaskTimes
 
 MIN_STEADY_STEP_NS, MIN_CALM_STEP_NS = 2_000_000_000, 5_000_000_000
 """Minimum time in ns between two verdicts while no episode begins or ends, and if, in addition,
@@ -343,16 +346,17 @@ def _verdict_from(
     text = answer(report).removesuffix(".")
     losses = _losses_by_name(report.findings)
     if not report.named_findings:
-        sign = (
-            CALM_SIGN if report.totals.times.has_waits and isfinite(report.sums.lost_ratio) else "·"
-        )
+        is_known = totals.times.has_waits and isfinite(report.sums.lost_ratio)
+        sign = CALM_SIGN if is_known else "·"
         busy, elapsed_s = report.interval.values.mean("util", session.selected), totals.elapsed_s
         is_busy_known = report.job is None and isfinite(busy)
         busy_pieces = (f"CPUs {short_percent(busy)} busy",) if is_busy_known else ()
         samples = count_noun(totals.sample_count, "sample")
         span = f"{long_duration(round(1e9 * elapsed_s))}, {samples}"
         pieces = (_past_span_text(session, totals), samples) if is_past else (span,)
-        verdict = Verdict(text, (*busy_pieces, *pieces), sign, 0.0)
+        tasks = totals.times.tasks if report.job is None else totals.times.threads
+        pieces = (*busy_pieces, *_longest_wait_texts(tasks.values()), *pieces)
+        verdict = Verdict(text, pieces, sign, 0.0)
     else:
         first = report.named_findings[0]
         has_episodes = first.active_s is not None and first.cause[1] != "scheduler"
@@ -369,6 +373,13 @@ def _verdict_from(
         verdict, is_past=is_past, losses=losses, wanted_s=report.sums.whole_s,
         span_s=report.totals.elapsed_s, report=report,
     )  # fmt: skip
+
+
+def _longest_wait_texts(tasks: Iterable[TaskTimes]) -> tuple[str, ...]:
+    """Returns a lower bound of the longest wait for a CPU as text; () if no task waited."""
+    longest = max(tasks, key=lambda task: task.longest_s, default=NO_TIMES)
+    duration_text = brief_duration(longest.longest_s)
+    return (f"longest wait {duration_text} or more ({longest.comm})",) if longest.longest_s else ()
 
 
 def _marker(kind: str) -> str:

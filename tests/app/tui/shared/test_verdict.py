@@ -150,6 +150,15 @@ def test_a_sentence_is_always_shown() -> None:
     assert then.text.startswith("Nothing slowed this machine down (0.")
 
 
+def test_a_calm_verdict_names_the_longest_wait_of_its_own_seconds() -> None:
+    """A task that switches 20 times a second waits for 4 % of a second, then for 0.4 %."""
+    early, late = (queue_records(cpu0=[(11, "nginx", 0.5, wait)]) for wait in (0.04, 0.004))
+    messages = two_cpus().messages(201, lambda seq: early if seq == 40 else late)
+    verdicts = [verdict for _, verdict in session_and_verdicts(messages)[1]]
+    assert "longest wait 1.9 ms or more (nginx)" in verdicts[7].evidence
+    assert "longest wait 200 µs or more (nginx)" in verdicts[-1].evidence
+
+
 def test_the_time_of_a_cause_that_returns_begins_with_its_present_episode() -> None:
     """The memory is saturated from 9 to 19 s, and again from 25 s on."""
     _, verdicts = session_and_verdicts(exports.messages("sim:memory,cpus=8,packages=1,seed=1", 30))
