@@ -35,6 +35,9 @@ MIN_WAIT_SHARE = 0.05
 MIN_BLAME_SHARE = 0.1
 """Minimum time that a task must have run on the CPUs of the waiting tasks, as a share of their
 waiting time, to be named."""
+MIN_NAMED_SHARE = 0.6
+"""Minimum share of all other tasks' running time for a task to be named alone as the cause, and for
+some tasks to be counted as the cause."""
 MIN_CROWDED_CPUS = 1.05
 """Minimum demand in CPUs of a group's tasks on one CPU that proves that they compete. Tasks with
 less demand may have run one after the other."""
@@ -155,6 +158,9 @@ def _finding_on(
         evidence.append(f"all tasks {all_times.wait_s:.2f} of {all_times.wanted_s:.1f} s")
 
     subject = _waiters_text(waiters, with_threads=job is not None)
+    has_namesake = waiters.name in {comm for _, comm in reason.neighbours}
+    if job is None and len(waiters.members) == 1 and has_namesake:
+        subject += f"[{min(waiters.pids)}]"
     verb = "waited" if report.past_tense else "waits" if one_waits else "wait"
     cpus_name = short_cpus_text(session.topology, cpus, cpus[0])
     is_everywhere = len(cpus) == len(session.selected)
@@ -381,12 +387,16 @@ def _awaited_tasks(
     if rivals.are_members:
         culprit, awaited_tasks = "its own threads", [OWN_TASKS]
     for pid, comm in rivals.neighbours[:1]:
-        name = _task_name(session, pid, comm)
+        name, more_count = _task_name(session, pid, comm), len(rivals.neighbours) - 1
+        named_s = [rivals.ran_s[task] for task in rivals.neighbours]
+        min_s = MIN_NAMED_SHARE * sum(rivals.ran_s.values())
+        is_sole, others = named_s[0] >= min_s, f"{more_count} more" if more_count else ""
+        others = others if sum(named_s) >= min_s else "other tasks"
         if rivals.explains_wait or not rivals.are_members:
             culprit = cause_of(cause).name if (cause := _kernel_cause(session, pid, comm)) else name
             culprit += f"[{pid}]" if culprit == waiters.name else ""
-        names = [f"{name}[{pid}]"]
-        names += [f"{len(rivals.neighbours) - 1} more"] if rivals.neighbours[1:] else []
+            culprit += "" if is_sole else f" and {others}"
+        names = [f"{name}[{pid}]", *([others] if others else [])]
         awaited_tasks += names if rivals.are_members else [join_words(names)]
     if not awaited_tasks and rivals.explains_wait:  # each ran too little to be named
         return "many other tasks", [f"{len(rivals.ran_s)} other tasks"]

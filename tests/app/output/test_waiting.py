@@ -94,8 +94,15 @@ def hog(run_s: float, cpu: int = 0) -> dict[tuple[int, str, int], TaskTimes]:
     (CROWDED, hog(2.0), BOTH, "hog"),
     (CROWDED, hog(2.0) | {(8, "cc", 0): task_times("cc", 1.0)},
      "2 threads of job wait for each other, hog[7] and 1 more on CPU 0", "hog"),
-    (BLOCKED, hog(2.0) | {(8, "cc", 0): task_times("cc", 1.0)},
+    (BLOCKED, hog(1.5) | {(8, "cc", 0): task_times("cc", 1.0)},
      "job waits behind hog[7] and 1 more on CPU 0", "hog"),
+    (BLOCKED, hog(2.0) | {(8, "cc", 0): task_times("cc", 1.5)},
+     "job waits behind hog[7] and 1 more on CPU 0", "hog and 1 more"),
+    (BLOCKED, hog(0.2) | {(pid, "cc", 0): task_times("cc", 0.02) for pid in range(10, 20)},
+     "job waits behind hog[7] and other tasks on CPU 0", "hog and other tasks"),
+    (BLOCKED, hog(0.2) | {(8, "cc", 0): task_times("cc", 0.1)}
+     | {(pid, "cc", 0): task_times("cc", 0.02) for pid in range(10, 21)},
+     "job waits behind hog[7] and other tasks on CPU 0", "hog and other tasks"),
 ])  # fmt: skip
 def test_a_wait_names_the_tasks_that_caused_it(
     threads: dict[tuple[int, int], TaskTimes], tasks: dict[tuple[int, str, int], TaskTimes],
@@ -114,6 +121,18 @@ def test_a_wait_names_the_tasks_that_caused_it(
     assert result.culprit == blamed_task or (
         blamed_task is None and not {"own", "hog"} & {*result.culprit.split()}
     )
+
+
+def test_tasks_of_one_name_are_told_apart_by_their_pids() -> None:
+    tasks = {
+        (5, "cc", 0): task_times("cc", 0.2, 0.3),
+        (7, "cc", 0): task_times("cc", 0.8),
+    }
+    details: dict[str, dict[str, object]] = {
+        str(pid): {"group": f"/user-{pid}.service", "cpus": "0-3"} for pid in (5, 7)
+    }
+    result = waits({}, tasks, None, details)
+    assert result.text == "cc[5] waits behind cc[7] on CPU 0"
 
 
 def two_threads(run_s: float, wait_s: float) -> dict[tuple[int, int], TaskTimes]:
