@@ -263,6 +263,8 @@ def _badges(
             style = "lost" if replay.is_over and replay.damage else "paused"
             badge(-1, _replay_text(replay, interval, room, " · " if with_words else " "), style)
     elif status.paused_at is not None:
+        if status.silent_s is None and status.failure_text is None:
+            badge(7, "sampling continues", "dim")
         badge(0, f" PAUSED {clock_time(status.paused_at)} ", "paused")
     elif status.link is not None and status.link.broken_reason:
         badge(0, f" NO LINK FOR {status.link.broken_s:.0f} s ", "lost")

@@ -58,6 +58,8 @@ _CLOCK_WIDTH = 8
 _LABEL_WIDTH = 10
 """Width of the labels "cause" and "evidence", in cells."""
 _MIN_WIDTH_FOR_EVIDENCE = 48
+_EVIDENCE_LINES = 3
+"""Lines for the cause and the evidence of a running episode, before those of causes ruled out."""
 MAX_ENDED_EPISODES = 64
 """Maximum number of ended episodes that are read, which are the newest; no panel has more lines."""
 MAX_START_GAP_NS = 1_000_000_000
@@ -81,10 +83,13 @@ def episode_panel(
     session: Session, interval: Interval, settings: ViewSettings, size: int, height: int,
     cpus: frozenset[int] | None = None,
 ) -> list[PanelLine]:  # fmt: skip
-    """Returns the panel "what happened", which lists episodes. `cpus`: only episodes on these CPUs;
-    None: all episodes, and the causes that are ruled out."""
-    groups = episode_groups(session, interval, cpus)
-    duration = long_duration(max(0, interval.time_ns - session.hello.raw_ns))
+    """Returns the panel "what happened", which lists the episodes so far or those of the selected
+    range. `cpus`: only episodes on these CPUs; None: all episodes, and the causes that are ruled
+    out."""
+    since_ns = None if settings.range_ns is None else settings.range_ns[0]
+    groups = episode_groups(session, interval, cpus, since_ns)
+    start_ns = session.hello.raw_ns if since_ns is None else since_ns
+    duration = long_duration(max(0, interval.time_ns - start_ns))
     count_text = f"{groups.count or 'no episode'} in {duration}"
     key = title_key(settings.captions["episodes"], "all", size)
     lines: list[PanelLine] = [(panel_title("what happened", count_text, size, key), None)]
@@ -96,6 +101,8 @@ def episode_panel(
     if cpus is None:
         verdict = verdict_at(session, interval, is_range=settings.range_ns is not None)
         spare_lines = room - len(groups.running_groups) - min(len(groups.ended_groups), room // 2)
+        if groups.running_groups and size >= _MIN_WIDTH_FOR_EVIDENCE:
+            spare_lines = max(min(1, spare_lines), spare_lines - _EVIDENCE_LINES)
         ruled_out = [(runs, None) for runs in ruled_out_lines(verdict, size, spare_lines)]
     room -= len(ruled_out)
     running_groups = groups.running_groups[:room]
@@ -127,10 +134,12 @@ def ruled_out_lines(verdict: Verdict | None, size: int, room: int) -> list[list[
 
 
 def episode_groups(
-    session: Session, interval: Interval, cpus: frozenset[int] | None = None
-) -> EpisodeGroups:
+    session: Session, interval: Interval, cpus: frozenset[int] | None = None,
+    since_ns: int | None = None,
+) -> EpisodeGroups:  # fmt: skip
     """Returns the groups of episodes at the end of the interval. `cpus`: only episodes on these
-    CPUs; of ended ones, only the newest MAX_ENDED_EPISODES are searched."""
+    CPUs; `since_ns`: only episodes after this raw time in ns. With either, only the newest
+    MAX_ENDED_EPISODES ended ones are searched."""
     now_ns = interval.time_ns
     ended, marks = session.ended, session.marks
     ended_count = bisect_right(ended, now_ns, key=lambda e: e.end_ns or 0)
@@ -148,6 +157,9 @@ def episode_groups(
             [e for e in episodes if e.kind == "mark" or not cpus.isdisjoint(e.cpus)]
             for episodes in (running, ended_episodes)
         )
+        older_count = 0
+    if since_ns is not None:
+        ended_episodes = [e for e in ended_episodes if (e.end_ns or e.start_ns) >= since_ns]
         older_count = 0
     running, ended_episodes = drop_duplicate_losses(running), drop_duplicate_losses(ended_episodes)
     count = len(running) + len(ended_episodes) + older_count

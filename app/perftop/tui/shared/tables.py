@@ -357,7 +357,7 @@ def comparison_panel(
         a, b = values
         digits = 2 if unit == "CPUs" else 1
         texts = [f"{value:.{digits}f}" if isfinite(value) else "–" for value in (a, b)]
-        difference = f"{b - a:+.{digits}f}" if isfinite(b - a) else "–"
+        difference = f"{b - a:+z.{digits}f}" if isfinite(b - a) else "–"
         style = "alarm" if is_loss and b - a > MIN_DIFFERENCE else "bright"
         cells = [(name, "text"), (texts[0], "dim"), (texts[1], "text"), (difference, style),
                  (unit, "dim")]  # fmt: skip
@@ -383,11 +383,11 @@ def comparison_panel(
     most_gained = max(order, key=differences.__getitem__, default="")
     most_lost = min(order, key=differences.__getitem__, default="")
     parts = [
-        f"{safe_cells(name)} {verb} {abs(differences[name]):.2f}"
-        for name, verb, sign in ((most_gained, "took", 1), (most_lost, "lost", -1))
+        f"{safe_cells(name)} used {abs(differences[name]):.2f} CPUs {word}"
+        for name, word, sign in ((most_gained, "more", 1), (most_lost, "less", -1))
         if name and sign * differences[name] >= MIN_DIFFERENCE
     ]
-    sentence = f"{', '.join(parts)} CPUs" if parts else "No task used more or less"
+    sentence = ", ".join(parts) if parts else "No task used more or less"
     return [(line, None) for line in (*lines, [], [(f" {sentence}", "bright")])]
 
 

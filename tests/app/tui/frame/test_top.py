@@ -53,6 +53,15 @@ def test_only_a_failed_command_is_a_warning(status: int | None, style: str) -> N
     assert (" make ", style) in top.header_line(*observe(Machine()), state, 160)
 
 
+def test_a_paused_screen_says_whether_sampling_continues() -> None:
+    session, interval = observe(Machine())
+    paused = STATUS._replace(paused_at=interval.time)
+    states = (paused, True), (paused._replace(silent_s=4.0), False), (STATUS, False)
+    for state, continues in (*states, (paused._replace(failure_text="gone"), False)):
+        header = strips.text(top.header_line(session, interval, state, 200))
+        assert ("sampling continues" in header) == continues
+
+
 def test_states_remain_when_other_parts_are_dropped() -> None:
     session, interval = observe(Machine())
     session.late_samples = 3

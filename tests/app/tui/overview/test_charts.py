@@ -206,7 +206,7 @@ def test_the_seconds_lost_by_cause_are_those_of_the_selected_range() -> None:
         result.make_lines(interval, range(4))
         seconds = [unit.lost_s[GAP_CAUSES.index("power")] for unit in result._unit_charts]
         assert all((lost_s > 0.3) == is_lost for lost_s in seconds)
-        assert any(f"lost in {end_s:.0f} s" in strips.text(line) for line in result.lines)
+        assert any(f"clock lost, {end_s:.0f} s" in strips.text(line) for line in result.lines)
 
 
 def test_a_clock_before_the_session_is_blank_and_that_of_an_idle_core_is_not() -> None:

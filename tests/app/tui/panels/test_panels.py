@@ -109,6 +109,20 @@ def test_episodes_of_one_cause_are_one_line() -> None:
     )
 
 
+def test_a_selected_range_has_only_its_own_episodes() -> None:
+    first = Episode("steal", [0], S // 2, S, 0.1, "hypervisor")
+    machine = guest({0: CpuLoad(0.5), 1: CpuLoad(0.5)})
+    observed = observe(machine, 40)
+    observed[0].ended.extend([first, ENDED_STEAL])
+    observed[0].log.add_mark(S, "solve")
+    for start_s, count, markers in (3, "no episode", []), (2, "1", ["╳"]), (1, "3", ["│", "╳"]):
+        settings = ViewSettings(range_ns=(start_s * S, observed[1].time_ns))
+        lines = panels.episode_panel(*observed, settings, 58, 12)
+        title, *others = [strips.text(line) for line, _ in lines]
+        assert title.startswith(f"what happened  {count} in {4 - start_s}.0 s ")
+        assert sorted(line[0] for line in others if line[:1].strip()) == markers
+
+
 def test_omitted_evidence_is_marked() -> None:
     results = {f"n{i}_share": 0.5 for i in range(30)}
     long = dataclasses.replace(STEAL, evidence=results)

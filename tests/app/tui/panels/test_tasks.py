@@ -121,8 +121,9 @@ def test_a_line_gives_the_reason_for_missing_tasks() -> None:
 @pytest.mark.parametrize(("a", "b", "tasks", "sentence"), [
     ({"lmp": 0.9}, {"cc1": 0.45, "lmp": 0.4},
      ["lmp 0.90 0.40 -0.50 CPUs", "cc1 0.00 0.45 +0.45 CPUs"],
-     " cc1 took 0.45, lmp lost 0.50 CPUs"),
-    ({"lmp": 0.5}, {"lmp": 0.8}, ["lmp 0.50 0.80 +0.30 CPUs"], " lmp took 0.30 CPUs"),
+     " cc1 used 0.45 CPUs more, lmp used 0.50 CPUs less"),
+    ({"lmp": 0.5}, {"lmp": 0.8}, ["lmp 0.50 0.80 +0.30 CPUs"], " lmp used 0.30 CPUs more"),
+    ({"lmp": 0.5}, {"lmp": 0.499}, ["lmp 0.50 0.50 +0.00 CPUs"], " No task used more or less"),
     ({"lmp": 0.5}, {"lmp": 0.508}, ["lmp 0.50 0.51 +0.01 CPUs"], " No task used more or less"),
 ])  # fmt: skip
 def test_a_comparison_lists_the_tasks_with_the_largest_differences(
