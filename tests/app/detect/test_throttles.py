@@ -165,6 +165,23 @@ def test_kernel_counts_add_no_throttle_during_a_drop_or_a_status() -> None:
     assert machine.advance(1, core_throttled_s=5.0).spans() == [(4, None)]
 
 
+@pytest.mark.parametrize(("throttled_s", "cpus"), [(0.6, [[1, 3]]), (0.59, [[0, 2], [1, 3]])])
+def test_kernel_counts_of_the_end_of_a_drop_belong_to_it(
+    throttled_s: float, cpus: list[list[int]]
+) -> None:
+    """The throttling starts with the end of the drop, or just after it."""
+    machine = busy_stream(core=[KERNEL_COUNTERS[1]]).advance(5, cycles=[0.8 * HZ, HZ] * 2)
+    machine.advance(5, cycles=HZ).advance(1, core_throttled_s=10 * throttled_s)
+    assert [episode.cpus for episode in machine.ended] == cpus
+
+
+def test_the_depth_is_unknown_without_standstill_and_modulation() -> None:
+    machine = RateStream(KIND, [synth.CYCLES], package=[REASONS]).advance(
+        4, cycles=HZ, limit_reasons=[0, 1, 0]
+    )
+    assert [episode.depth for episode in machine.running] == [None]
+
+
 # --- SIMD levels without a drop
 
 
