@@ -165,16 +165,18 @@ class Detector(ABC):
 
 
 class RunningEpisodes:
+    """The running episodes of all detectors."""
+
     def __init__(self) -> None:
         self.running: list[Episode] = []
 
-    def of_kind(self, kind: str) -> list[Episode]:
+    def active_episodes(self, kind: str) -> list[Episode]:
         """Returns the running episodes of one kind that are not pausing."""
         return [e for e in self.running if e.kind == kind and not e.is_calm]
 
     def apply_hotplug(self, cpu: int, time_ns: int, *, online: bool) -> list[Episode]:
         """Starts or ends the `offline` episode of a CPU. Returns the episodes that ended."""
-        offline_episodes = [e for e in self.of_kind("offline") if e.cpus == [cpu]]
+        offline_episodes = [e for e in self.active_episodes("offline") if e.cpus == [cpu]]
         if online:
             online_episode = self.begin("online", "hotplug", time_ns, [cpu])
             return [self.end(episode, time_ns) for episode in (*offline_episodes, online_episode)]
@@ -296,7 +298,7 @@ class RecordDetector(Detector):
 
 @dataclass(slots=True)
 class AllSums:
-    """Adds up all samples of a `HighShare`."""
+    """The sums of all samples of a `HighShare`."""
 
     sample_count: int = 0
     sums: Floats | float = 0.0
@@ -308,10 +310,9 @@ class AllSums:
 
 @dataclass(slots=True)
 class SumsWithoutEnds:
-    """Adds up the samples that are certainly within an episode. An episode may start in the middle
-    of its first sample and end in the middle of its last, so these two count only if there are no
-    others.
-    """
+    """The sums of the samples that are certainly within an episode. An episode may start in the
+    middle of its first sample and end in the middle of its last, so these two count only if there
+    are no others."""
 
     sample_count: int = 0
     _first: Floats | float = 0.0

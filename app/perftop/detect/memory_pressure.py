@@ -80,6 +80,8 @@ class _MemoryWork(NamedTuple):
 
 
 class MemoryLosses:
+    """Detects that other CPUs saturate the memory of a CPU's package."""
+
     cause, min_growth = "memory", MIN_GROWTH
 
     def __init__(

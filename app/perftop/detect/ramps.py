@@ -67,6 +67,8 @@ class _WakeUps(NamedTuple):
 
 
 class Ramps(Detector):
+    """Detects ramps after they have ended."""
+
     def __init__(self, reader: SampleReader) -> None:
         self.is_available = bool(reader.evaluator.variants["busy_hz"])
         self._pauses = PauseLimits(reader.hello.sample_ns)

@@ -82,6 +82,8 @@ class _LookAhead(NamedTuple):
 
 
 class SiblingLosses:
+    """Detects that a CPU loses IPC while its sibling runs."""
+
     def __init__(
         self, reader: SampleReader, episodes: RunningEpisodes, running: RunningTasks, groups: Ints
     ) -> None:

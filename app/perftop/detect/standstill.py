@@ -403,7 +403,7 @@ class Throttles(Detector):
         share = np.fmax.reduce(status, axis=0)
         # Cores in a turbo drop are left out. If its cause is heat, so are all cores of the package:
         # they share the status, and cores that hardly work cannot drop.
-        for drop in self._episodes.of_kind("turbo-drop"):
+        for drop in self._episodes.active_episodes("turbo-drop"):
             members = cores.with_cpus(drop.cpus)
             share[members] = 0.0
             if drop.cause in HEAT_BITS:
@@ -437,7 +437,7 @@ class Throttles(Detector):
         """Returns throttles by the kernel's count. It adds the throttled time to a counter when
         throttling ends, so these episodes have already ended."""
         time_ns, dropped_ns = sample.time_ns, self._dropped_ns
-        for drop in self._episodes.of_kind("turbo-drop"):
+        for drop in self._episodes.active_episodes("turbo-drop"):
             dropped_ns.update(dict.fromkeys(drop.cpus, time_ns))
         ended: list[Episode] = []
         for column in self._kernel_columns:

@@ -108,10 +108,10 @@ class InterruptStorms(RecordDetector):
         source = line if cause == "irq" else kind
         # The first record decides which source is reported. Later ones only update its counts.
         if source is not None and evidence.setdefault("line", source[0]) == source[0]:
-            sums = storm.counts
-            sums["came"] = sums.get("came", 0) + source[1]
-            sums["counted_s"] = sums.get("counted_s", 0) + span_s
-            evidence["came_per_s"] = round(sums["came"] / sums["counted_s"])
+            counts = storm.counts
+            counts["interrupts"] = counts.get("interrupts", 0) + source[1]
+            counts["seconds"] = counts.get("seconds", 0) + span_s
+            evidence["came_per_s"] = round(counts["interrupts"] / counts["seconds"])
         if cause == "softirq" and line and kind and line[1] >= MIN_RAISED_RATIO * kind[1]:
             evidence.setdefault("raised_by", line[0])
 

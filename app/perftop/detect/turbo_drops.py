@@ -437,7 +437,7 @@ samples with scaled-up counts, and the cycles at the first level."""
 
 
 class Licenses(Detector):
-    """Detects SIMD levels without a drop of the clock."""
+    """Detects SIMD levels of cores whose clock does not drop."""
 
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes) -> None:
         self._counters, self._episodes = reader.counters, episodes
@@ -455,7 +455,9 @@ class Licenses(Detector):
             levels = np.minimum(levels / core_hz, 1.0)
         share = np.minimum(levels.sum(axis=0), 1.0)
         # Cores in a drop are left out, because the drop's evidence includes their level.
-        drops = [drop for drop in self._episodes.of_kind("turbo-drop") if drop.cause == "license"]
+        drops = [
+            drop for drop in self._episodes.active_episodes("turbo-drop") if drop.cause == "license"
+        ]
         share[cores.with_cpus([cpu for drop in drops for cpu in drop.cpus])] = 0.0
         is_scaled = scaled_cores(self._counters, sample.delta, cores).astype(float)
         ceilings = run_s * sample.ceilings.hz

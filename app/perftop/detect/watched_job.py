@@ -231,7 +231,9 @@ class TurboBudget:
     def _power_drop(self, package: int) -> Episode | None:
         """Returns the package's running turbo drop due to a power limit; None if there is none."""
         cpus = {*self._packages[package]}
-        drops = (e for e in self._episodes.of_kind("turbo-drop") if e.cause.startswith("power"))
+        drops = (
+            e for e in self._episodes.active_episodes("turbo-drop") if e.cause.startswith("power")
+        )
         return next((e for e in drops if not cpus.isdisjoint(e.cpus)), None)
 
     def _describe(
@@ -266,6 +268,8 @@ MIN_ACTIVE = 0.05
 
 
 class JobStops:
+    """Detects threads of the job that a signal, a debugger or a frozen group stopped."""
+
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes, job: WatchedJob) -> None:
         self._job, self._position = job, reader.position
         self._stops = RecordEpisodes(reader, episodes, "stopped", 0.0, 0.0)

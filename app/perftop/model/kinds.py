@@ -46,7 +46,7 @@ class Kind:
     sentences: tuple[str, ...] = ()
 
 
-_LOW_CLOCK_CAUSES = (
+_LOW_CLOCK_SENTENCES = (
     "Wide SIMD code of {who} keeps|kept {where} at {clocks}",
     "Wide SIMD code of {own} keeps|kept {where} at {clocks}",
     "{who} ({short}) takes|took {lost} of {where}",
@@ -54,7 +54,7 @@ _LOW_CLOCK_CAUSES = (
     "{cause} lowers|lowered the clock of {where} by {lost}",
     "{cause} keeps|kept {where} below {its} ceiling",
 )
-_STEAL_CAUSES = (
+_STEAL_SENTENCES = (
     "The hypervisor takes|took {lost} of {where} from {loser}",
     "The hypervisor takes|took {lost} of {where}",
     "The hypervisor takes|took time of {where}",
@@ -66,7 +66,8 @@ KINDS: dict[str, Kind] = {
         Kind(
             "turbo-drop", "▼", "turbo-drop: the clock is below what turbo allows", "hz",
             worsened_key="busy_hz", loss_text="clock", costs_cycles=True,
-            explained_keys=("busy_hz", "below_ceiling", "lost_ratio"), sentences=_LOW_CLOCK_CAUSES,
+            explained_keys=("busy_hz", "below_ceiling", "lost_ratio"),
+            sentences=_LOW_CLOCK_SENTENCES,
         ),
         Kind(
             "throttle", "■", "throttle: heat slows a package down",
@@ -133,7 +134,7 @@ KINDS: dict[str, Kind] = {
             "steal", "╳", "steal: the hypervisor took time from this VM",
             worsened_key="steal", loss_text="to the hypervisor", is_per_cpu=True,
             explained_keys=("steal", "lost_ratio"),
-            sentences=_STEAL_CAUSES,
+            sentences=_STEAL_SENTENCES,
         ),
         Kind(
             "license", "◊", "license: wide SIMD code asks for a lower clock", "hz",
@@ -251,7 +252,7 @@ NEIGHBOURS: dict[str, Kind] = {
             " {where}",
             "Others displace|displaced data from the L3: {lost} of the IPC lost on {where}",
         ),
-        _neighbour("hypervisor", "steal", "to the hypervisor", *_STEAL_CAUSES),
+        _neighbour("hypervisor", "steal", "to the hypervisor", *_STEAL_SENTENCES),
     )
 }  # fmt: skip
 """Kinds of neighbour episodes by cause. Each has its own number and sentences."""

@@ -186,8 +186,8 @@ def factor_bounds(
     return np.where(is_usable, low, np.nan), np.where(is_usable, high, np.nan)
 
 
-# --- The four states of a physical core (neither, lp0 only, lp1 only, both), computed from its
-# siblings' counts.
+# --- The four states of a physical core, computed from its siblings' counts: neither of its logical
+# processors runs, only the first (lp0), only the second (lp1), or both.
 #
 # All values are fractions of each sibling's own span, so that reads at slightly different times do
 # not appear as states. With the unhalted fractions r0 and r1, and ANY, the fraction in which at

@@ -418,7 +418,7 @@ class WatchedJob:
     def _add(self, tid: int, sums: object, time_ns: int) -> None:
         match sums:
             case [int() as pid, str() as comm, int() as cpu, int() as run, (int() | None) as wait,
-                  int() as slept, int() as pushed]:  # fmt: skip
+                  int() as voluntary, int() as involuntary]:  # fmt: skip
                 pass
             case _:
                 return
@@ -428,7 +428,7 @@ class WatchedJob:
         thread.comm, thread.cpu = safe_name(comm), cpu
         while len(thread.points) > 1 and thread.points[1].time_ns <= time_ns - ACTIVITY_SPAN_NS:
             thread.points.popleft()
-        thread.points.append(_ThreadSums(time_ns, run, wait, slept, pushed))
+        thread.points.append(_ThreadSums(time_ns, run, wait, voluntary, involuntary))
         self.last_threads.append(thread)
 
     def total_activity(self, span_ns: int) -> ThreadActivity:

@@ -73,7 +73,7 @@ class Turbo:
         is_small_model = (identity.vendor, identity.family, identity.model) in SMALL_MODELS
         is_small = [is_small_model or row.type in SMALL_TYPES for row in hello.topology]
         self._is_small_core = np.array(is_small, bool)
-        masks = [np.zeros(len(position), bool), *(steps.cpus for steps in self._tables)]
+        masks = [np.zeros(len(position), bool), *(table.cpus for table in self._tables)]
         masks += [counters.is_counted(column.counter.key) for column in self._gauges]
         self.cpus: Bools = np.any(masks, axis=0)
         """Mask of the CPUs whose turbo ceiling is known."""
@@ -83,7 +83,7 @@ class Turbo:
     @property
     def origin(self) -> str | None:
         names = [column.counter.origin for column in self._gauges]
-        names += [steps.origin for steps in self._tables]
+        names += [table.origin for table in self._tables]
         return ", ".join(dict.fromkeys(names)) or None
 
     def regroup(self, cores: Cores) -> None:
@@ -96,12 +96,12 @@ class Turbo:
         """Each turbo table, with the cores of one package that share it. The number of active cores
         among them determines the clock."""
         self._favoured = np.full(len(first), np.nan)
-        for steps in self._tables:
-            is_listed = steps.cpus[first] & (package >= 0)
+        for table in self._tables:
+            is_listed = table.cpus[first] & (package >= 0)
             for number in distinct(package[is_listed]):
                 members = np.flatnonzero(is_listed & (package == number))
-                self._domains.append((steps, members))
-            higher = is_listed & (self._fastest > steps.hz[0])  # favoured cores exceed the table
+                self._domains.append((table, members))
+            higher = is_listed & (self._fastest > table.hz[0])  # favoured cores exceed the table
             self._favoured[higher] = self._fastest[higher]
         self._exact = []
         for column in self._gauges:
@@ -122,11 +122,11 @@ class Turbo:
             min_active, max_active = self._active_shares(delta, run, core_online)
             runs = np.maximum(np.where(np.isnan(run), 0.0, run), MIN_ACTIVE_SHARE)
             lowest, highest = np.full((2, *runs.shape), np.nan)
-            for steps, cores in self._domains:
+            for table, cores in self._domains:
                 for sample in np.ndindex(runs.shape[:-2]):
                     index = (*sample, cores)
                     active = min_active[index], max_active[index]
-                    lowest[index], highest[index] = _ceiling_range(steps, runs[index], *active)
+                    lowest[index], highest[index] = _ceiling_range(table, runs[index], *active)
             # means over the running time of the threads; NaN for cores without a table
             total = runs.sum(axis=-1)
             lowest, highest = ((hz * runs).sum(axis=-1) / total for hz in (lowest, highest))
@@ -206,8 +206,8 @@ class Turbo:
         percent = self._gauge_means("max_perf_pct", "machine", delta)[..., :1]
         share = np.where(percent < 100, percent / 100, np.nan)
         top_hz = self._fastest.copy()  # maximum clock with no other core active; NaN if unknown
-        for steps, cores in self._domains:
-            top_hz[cores] = np.fmax(top_hz[cores], steps.hz[0])
+        for table, cores in self._domains:
+            top_hz[cores] = np.fmax(top_hz[cores], table.hz[0])
         by_cap = {
             "scaling_max_freq": self._max_clocks("max_hz", delta),
             "turbo off": np.where(turbo_is_off | disabled, self._base_clocks(delta), np.nan),
@@ -221,16 +221,16 @@ class Turbo:
 
 
 def _ceiling_range(
-    steps: TurboTable, runs: Floats, min_active: Floats, max_active: Floats
+    table: TurboTable, runs: Floats, min_active: Floats, max_active: Floats
 ) -> tuple[Floats, Floats]:
     """Returns the low and high ceiling during the running time of each thread, (cores, threads).
     `min_active`, `max_active`: bounds of the share of the span for which each core was active."""
     always_active = max(1, int((min_active >= 1 - MIN_ACTIVE_SHARE).sum()))
     ever_active = max(always_active, int((max_active > MIN_ACTIVE_SHARE).sum()))
     if always_active == ever_active:
-        constant = np.full(runs.shape, steps.hz_at(always_active))
+        constant = np.full(runs.shape, table.hz_at(always_active))
         return constant, constant
-    low_corners, high_corners = hull_corners(steps, always_active, ever_active)
+    low_corners, high_corners = hull_corners(table, always_active, ever_active)
     mean_together = _overlap_sums(max_active, runs) / runs
     mean_alone = len(min_active) - _overlap_sums(1 - min_active, runs) / runs
     return np.interp(mean_together, *low_corners), np.interp(mean_alone, *high_corners)
@@ -269,14 +269,14 @@ class TurboTable:
 
 
 @lru_cache(maxsize=1024)
-def hull_corners(steps: TurboTable, min_active: int, max_active: int) -> tuple[Corners, Corners]:
+def hull_corners(table: TurboTable, min_active: int, max_active: int) -> tuple[Corners, Corners]:
     """Returns the corners of the greatest convex function that is nowhere above the table, and of
     the least concave function that is nowhere below it, from `min_active` to `max_active` cores."""
-    ends = [c for c in steps.cores.tolist() if min_active <= c < max_active]
+    ends = [c for c in table.cores.tolist() if min_active <= c < max_active]
     numbers = dict.fromkeys([min_active, *(c + 1 for c in ends), max_active])
-    below = lower_hull([(n, steps.hz_at(n)) for n in numbers])
+    below = lower_hull([(n, table.hz_at(n)) for n in numbers])
     numbers = dict.fromkeys([min_active, *ends, max_active])
-    above = lower_hull([(n, -steps.hz_at(n)) for n in numbers])
+    above = lower_hull([(n, -table.hz_at(n)) for n in numbers])
     corners_below = [n for n, _ in below], [hz for _, hz in below]
     return corners_below, ([n for n, _ in above], [-hz for _, hz in above])
 

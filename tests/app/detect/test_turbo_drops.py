@@ -145,7 +145,7 @@ def test_an_alternating_clock_is_one_episode() -> None:
     assert spans(machine.running) == [(3, None)]
     assert machine.running[0].depth == pytest.approx(0.2 * HZ)
     assert machine.running[0].evidence["dropping_share"] == pytest.approx(40 / 59, abs=0.01)
-    assert machine.detector.of_kind("turbo-drop") == []
+    assert machine.detector.active_episodes("turbo-drop") == []
     machine.advance(samples=PAUSE)
     assert spans(machine.ended) == [(3, 62)]
     assert "dropping_share" not in CoreClocks().advance(0.2, samples=9).running[0].evidence
