@@ -229,6 +229,22 @@ def test_retry_delays_grow_and_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     assert state.wait_s() == 1
 
 
+@pytest.mark.parametrize(("kind", "changes"), [
+    ("hotplug", []), ("hotplug", [True]), ("hotplug", [True, False]), ("mark", []),
+])  # fmt: skip
+def test_only_changes_of_cpus_during_the_gap_are_reported(kind: str, changes: list[bool]) -> None:
+    """CPU 0 is taken offline before the gap, perhaps several times, and is offline after it."""
+    joined = StreamJoiner(HELLO)
+    for online in (False, *changes):
+        note = wire.Note(kind, HELLO.raw_ns + 1, data={"cpu": 0, "online": online})
+        assert list(joined.joined_messages([note])) == [note]
+    topology = [dataclasses.replace(HELLO.topology[0], online=False), *HELLO.topology[1:]]
+    later = dataclasses.replace(HELLO, raw_ns=HELLO.raw_ns + 10**9, topology=topology)
+    kinds = [note.kind for note in joined.gap_notes(later, "why") if isinstance(note, wire.Note)]
+    is_reported = kind != "hotplug" or changes == [True]
+    assert kinds == (["gap", "hotplug"] if is_reported else ["gap"])
+
+
 def test_cpus_that_went_offline_during_the_gap_are_reported() -> None:
     joined = StreamJoiner(HELLO)
     later = dataclasses.replace(

@@ -267,10 +267,11 @@ async def test_bytes_without_a_complete_sample_count_as_silence(
     monkeypatch.setattr(streams, "MAX_SILENCE_S", 0.2)
     note = wire.encode(wire.Note("mark", GREETING.raw_ns, data={"text": "x"}))
     with (
-        serving_socket(tmp_path / "s", [GOOD, *[note] * 200], 0.05) as address,
+        serving_socket(tmp_path / "s", [GOOD, *[note] * 600], 0.05) as address,
         pytest.raises(Failed, match="received no sample for"),
     ):
-        await read_without_retries(address)
+        async with asyncio.timeout(20):  # notes arrive for 30 s
+            await read_without_retries(address)
 
 
 async def test_a_probe_stopped_before_its_hello_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
