@@ -142,9 +142,7 @@ class Overview(ChartedView, CursorCanvas):
             return
         self._grid.episodes.update(self.interval)
         self._grid.interval = self.interval
-        self._packages = PackageLines(
-            self.session, self.interval, self.cores, self._grid.episodes, self._grid.clock
-        )
+        self._packages = PackageLines(self.cores, self._grid.episodes, self._grid.clock)
         if self.settings.order not in _FIXED_ORDERS:
             self._arrange(self._grid)
         self._make_rows(self._grid)

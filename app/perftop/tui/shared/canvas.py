@@ -64,13 +64,15 @@ def note_line(settings: ViewSettings, note: int, x: int, size: int, *, is_above:
     """Returns the line of a note for a new user in `size` cells, bright if it is the first one
     left. A stroke at cell `x` leads to the line below or, unless `is_above`, to the line above."""
     key, text_before, text_after = TOUR_NOTES[note]
-    is_first = note == settings.tour_notes[0]
+    is_first, stroke = note == settings.tour_notes[0], "╭─ " if is_above else "╰─ "
+    styles = ("key", "bright", "text") if is_first else ("dim", "dim", "dim")
     runs: list[Run] = [
-        (" " * x, "text"), ("╭─ " if is_above else "╰─ ", "key" if is_first else "dim"),
-        (f"{note + 1} of {len(TOUR_NOTES)}  ", "key" if is_first else "dim"),
-        (text_before, "bright" if is_first else "dim"), (settings.captions[key], "key"),
-        (text_after, "text" if is_first else "dim"),
-    ]  # fmt: skip
+        (" " * x, "text"),
+        (f"{stroke}{note + 1} of {len(TOUR_NOTES)}  ", styles[0]),
+        (text_before, styles[1]),
+        (settings.captions[key], "key"),
+        (text_after, styles[2]),
+    ]
     hint = f"{settings.captions['back']}: no tour "
     if is_first and width(runs) + len(hint) + 2 <= size:
         runs = justify(runs, [(hint, "dim")], size)
@@ -121,9 +123,10 @@ class LineWidget(Widget, metaclass=AbstractWidgetMeta):
     def paint(self, visible_width: int) -> None:
         """Paints the lines that have changed. The first `visible_width` cells are visible."""
         painted, self._painted = self._painted, self._lines_with_strips(self.size.height)
-        old_strips = [strip for _, strip in painted]
-        changed_strips = {y: strip for y, (_, strip) in enumerate(self._painted)
-                          if y >= len(old_strips) or strip is not old_strips[y]}  # fmt: skip
+        old_strips = dict(enumerate([strip for _, strip in painted]))
+        changed_strips = {
+            y: s for y, (_, s) in enumerate(self._painted) if s is not old_strips.get(y)
+        }
         if changed_strips:
             repaint(self, changed_strips, visible_width)
 
@@ -230,7 +233,7 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
 
     @property
     def hints(self) -> tuple[str, ...]:
-        """The ids in HINTS whose keys work now."""
+        """Ids of the keys in HINTS that work now."""
         return self.HINTS
 
     def reset(self) -> None:
@@ -350,17 +353,17 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
         self.paint(size.width)
 
     def reveal_lines(self, first: int, last: int) -> None:
-        """Scrolls as little as shows lines `first` to `last`, or the last ones if not all fit."""
+        """Scrolls just enough to show lines `first` to `last`, or the last ones if not all fit."""
         is_below = last >= self.top_line + self.height
         if is_below or first < self.top_line:
             y = last - self.height + 1 if is_below else first
             self.scroll_to(y=max(0, y), animate=False, immediate=True)
 
     def line_at(self, y: int) -> int | None:
-        """Returns the index of the scrolling line at row `y` of the widget; None if none."""
+        """Returns the index of the scrolling line at row `y` of the widget, or None."""
         index = y - len(self.header_lines) + self.top_line
-        scrolls = len(self.header_lines) <= y < len(self.header_lines) + self.height
-        return index if scrolls and index < self.line_count else None
+        is_scrolling = len(self.header_lines) <= y < len(self.header_lines) + self.height
+        return index if is_scrolling and index < self.line_count else None
 
     def handle_footer_click(self, event: events.Click) -> bool:
         """Handles a click on a footer line. Returns False for a click elsewhere."""

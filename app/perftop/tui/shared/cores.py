@@ -1,5 +1,5 @@
 """The rows of views: one for each core, with its place in the topology, its name, and headings.
-They have no measured values. A position is the index of a CPU or core in the session's lists."""
+They contain no measured values. A position is the index of a CPU or core in the session's lists."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from perftop.base.arrays import Ints
 from perftop.session.session import Session
 
+CpuLists = Sequence[Sequence[int]]
 ORDERS = ("topology", "CPU number", "worst first")
 MIN_NAME_WIDTH = 4
 """Minimum width of a column of names, in cells: the width of its heading."""
@@ -46,9 +47,8 @@ class ViewLine:
 
 class Cores:
     def __init__(
-        self, session: Session, mask: frozenset[int] | None = None,
-        lists: Sequence[Sequence[int]] | None = None,
-    ) -> None:  # fmt: skip
+        self, session: Session, mask: frozenset[int] | None = None, lists: CpuLists | None = None
+    ) -> None:
         """`mask`: positions of CPUs; a core has a row if one of its CPUs is in the mask. None:
         every core has a row. `lists`: the CPUs of each core; None: those of the session."""
         lists = session.cores if lists is None else lists
@@ -61,16 +61,15 @@ class Cores:
             cores.append(Core(*place, tuple(cpus), core_position, positions))
         selected = frozenset(session.selected)
         cores = [core for core in cores if not selected.isdisjoint(core.positions)]
-        self.rows = [p for p in cores if mask is None or not mask.isdisjoint(p.positions)]
+        self.rows = [c for c in cores if mask is None or not mask.isdisjoint(c.positions)]
         self.shown_positions = selected
         """Positions of the CPUs that the user asked for; the probe may also read siblings."""
         self.has_pairs = any(len(cpus) > 1 for cpus in lists)
         """Whether a core has several CPUs. If so, each row is a core."""
         known_rows = {row for core in self.rows for row in core.positions}
-        self.offline_cpus = [
-            session.topology[row].cpu for row in session.selected
-            if mask is None and row not in known_rows and not session.online[row]
-        ]  # fmt: skip
+        unknown_rows = [row for row in session.selected if row not in known_rows]
+        offline_rows = [row for row in unknown_rows if mask is None and not session.online[row]]
+        self.offline_cpus = [session.topology[row].cpu for row in offline_rows]
         """Numbers of the offline CPUs whose core is unknown."""
         self.cpu_lists = [core.cpu_list for core in self.rows]
         self.row_of_cpu = {cpu: i for i, core in enumerate(self.rows) for cpu in core.cpus}

@@ -176,8 +176,7 @@ def lowered_number(episode: Episode) -> str:
 
 def find_losing_index(cpus: Sequence[int], episodes: Iterable[Episode]) -> int | None:
     """Returns the index of the first of these CPUs whose IPC an episode lowers, or None."""
-    losing = {cpu for episode in episodes if lowered_number(episode) == "ipc"
-              for cpu in episode.cpus}  # fmt: skip
+    losing = {cpu for e in episodes if lowered_number(e) == "ipc" for cpu in e.cpus}
     return next((i for i, cpu in enumerate(cpus) if cpu in losing), None)
 
 
@@ -211,7 +210,7 @@ class RowEpisodes:
     """The episodes of one session in one interval, by CPU."""
 
     def __init__(self, session: Session) -> None:
-        self._session = session
+        self.session = session
         packages = [row.package for row in session.topology]
         self._packages = list(dict.fromkeys(packages))
         self._package = np.array([self._packages.index(package) for package in packages], np.intp)
@@ -225,13 +224,14 @@ class RowEpisodes:
         """The harmful episodes on the CPUs of each package, the worst first."""
         self._package_wide_by_kind: dict[str, list[bool]] = {}
         """Whether at least half of a package's busy CPUs are affected, by kind and package."""
-        self._interval: Interval
+        self.interval: Interval
+        """The interval of the last update. Does not exist before the first."""
 
     def update(self, interval: Interval) -> None:
         """Reads the episodes of this interval, and finds those that affect whole packages."""
-        self._interval = interval
-        self.running = sorted(episodes_during(self._session, interval), key=severity_key)
-        position, n, count = self._session.position, len(self._package), len(self._packages)
+        self.interval = interval
+        self.running = sorted(episodes_during(self.session, interval), key=severity_key)
+        position, n, count = self.session.position, len(self._package), len(self._packages)
         ids = tuple((id(episode), len(episode.cpus)) for episode in self.running)
         if ids != self._episode_ids:
             self._episode_ids = ids
@@ -295,22 +295,22 @@ class RowEpisodes:
 
     def worst_by_row(self, cores: Cores) -> dict[int, RowEpisode]:
         """Returns, by row, the worst episode of each row on which one runs."""
-        topology, row_of_cpu = self._session.topology, cores.row_of_cpu
+        topology, row_of_cpu = self.session.topology, cores.row_of_cpu
         rows = {row_of_cpu.get(topology[position].cpu, -1) for position in self._by_row} - {-1}
         episodes = {row: self.worst_on(cores.rows[row].positions) for row in sorted(rows)}
         return {row: episode for row, episode in episodes.items() if episode is not None}
 
     def lost_share(self, row_episode: RowEpisode) -> float:
         """Returns the share of time, clock or IPC that its worst episode costs; NaN if unknown."""
-        episode, session = row_episode.episode, self._session
+        episode, session = row_episode.episode, self.session
         if not lowered_number(episode) or episode.depth is None:
             return nan
-        if episode.kind == "neighbour" and self._interval.seq:
+        if episode.kind == "neighbour" and self.interval.seq:
             share = session.neighbours.share(episode, session.topology[row_episode.position].cpu)
             return episode.depth if share is None else share
         if kind_of(episode).depth == "hz":
-            core = self._interval.cores.core_by_cpu[row_episode.position]
-            ceiling_hz = float(self._interval.ceiling_hz[core]) if core >= 0 else nan
+            core = self.interval.cores.core_by_cpu[row_episode.position]
+            ceiling_hz = float(self.interval.ceiling_hz[core]) if core >= 0 else nan
             return episode.depth / ceiling_hz if isfinite(ceiling_hz) else nan
         return episode.depth
 
@@ -328,7 +328,7 @@ class RowEpisodes:
         who_tasks = episode.evidence.get("who")
         if isinstance(who_tasks, Hypervisor):
             return "hypervisor"
-        cpu = self._session.topology[row_episode.position].cpu
+        cpu = self.session.topology[row_episode.position].cpu
         all_takers = list(who_tasks or ())
         takers = [task for task in all_takers if getattr(task, "cpu", None) == cpu] or all_takers
         return " ".join(f"{task.comm} {task.pid}" for task in takers[:1] if hasattr(task, "comm"))

@@ -62,12 +62,12 @@ class CoreLoss(NamedTuple):
 
 
 def losing_cores(
-    session: Session, interval: Interval, cores: Cores, episodes: RowEpisodes,
-    victims: Mapping[int, RowEpisode],
-) -> list[CoreLoss]:  # fmt: skip
+    cores: Cores, episodes: RowEpisodes, victims: Mapping[int, RowEpisode]
+) -> list[CoreLoss]:
     """Returns the cores that lose, the greatest loss first, then those that lost within the last
     minute. `victims`: the worst running episode of each core, by row."""
-    topology, now_ns = session.topology, interval.time_ns
+    session, now_ns = episodes.session, episodes.interval.time_ns
+    topology = session.topology
     running = [
         CoreLoss(row, worst.episode, topology[worst.position].cpu, episodes.lost_share(worst), True)
         for row, worst in victims.items()
@@ -96,8 +96,8 @@ def worst_core_lines(
     selected: int | None, width: int, height: int,
 ) -> list[PanelLine]:  # fmt: skip
     """Returns the cores that lose most, with two or three lines each and, if there is room, blank
-    lines between them. Cores on which the same task loses by the same cause share two lines, except
-    the first of them. `selected`: index of the selected row."""
+    lines between them. Cores on which the same task loses to the same cause share two lines, except
+    the first few. `selected`: index of the selected row."""
 
     def victim_and_cause(loss: CoreLoss) -> object:
         texts = (interval.tasks.get(str(cpu)) for cpu in cores.rows[loss.row].cpus)
@@ -117,9 +117,8 @@ def worst_core_lines(
         text = "no episode on a single core, now or within 1 min"
         return [*lines, ([("  " + fit(text, width - 2), "dim")], None)]
     lines_each = min(4, (height - 1) // max(1, len(rows)))
-    past_episodes = session.episodes(interval.time_ns - HISTORY_NS, interval.time_ns)
     for row in rows:
-        entry = _core_loss_lines(session, interval, cores, row, past_episodes, width)
+        entry = _core_loss_lines(session, interval, cores, row, width)
         if row[0].row == selected:
             entry = [overlay(runs, 0, [(theme.SELECTED_SIGN, "mark")]) for runs in entry]
         cpu = cores.rows[row[0].row].cpus[0]
@@ -129,12 +128,10 @@ def worst_core_lines(
 
 
 def _core_loss_lines(
-    session: Session, interval: Interval, cores: Cores, row: Sequence[CoreLoss],
-    past_episodes: Sequence[Episode], width: int,
-) -> list[list[Run]]:  # fmt: skip
+    session: Session, interval: Interval, cores: Cores, row: Sequence[CoreLoss], width: int
+) -> list[list[Run]]:
     """Returns the lines on a core or on several similar ones: names, loss and its history, then the
-    sentence and the evidence or, for several cores, their names. `past_episodes`: the episodes of
-    the history."""
+    sentence and the evidence or, for several cores, their names."""
     loss, core, kind = row[0], cores.rows[row[0].row], "core" if cores.has_pairs else "CPU"
     strip_width = min(MAX_LOSS_HISTORY_WIDTH, max(0, width // 2 - 4))
     shares = sorted(core_loss.share for core_loss in row if isfinite(core_loss.share))
@@ -148,19 +145,18 @@ def _core_loss_lines(
     if len(row) > 1:
         name, l3_name = f"+{len(row)} alike", []
         cpus = [cpu for core_loss in row for cpu in cores.rows[core_loss.row].cpus]
-    history = _loss_history(session, past_episodes, cpus, interval.time_ns, strip_width)
+    history = _loss_history(session, cpus, interval.time_ns, strip_width)
     room -= len(name)
-    details = next((f"  {', '.join(l3_name[:n])}" for n in (2, 1, 0)
-                    if len(", ".join(l3_name[:n])) + 2 <= room), "")  # fmt: skip
-    lines: list[list[Run]] = [[
-        ("  ", "text"), (episode_style.marker(loss.episode), loss.style), (" ", "text"),
-        (name, "bright"), (f"{details:<{max(0, room)}}", "dim"),
-        (share_text, loss.style), ("  ", "text"),
-        *_history_runs(history, float(np.fmax.reduce(history, initial=0.0)), loss.style),
-    ]]  # fmt: skip
+    wordings = [f"  {', '.join(l3_name[:n])}" for n in (2, 1, 0)]
+    details = next((wording for wording in wordings if len(wording) <= room), "")
+    marker: Run = (episode_style.marker(loss.episode), loss.style)
+    first_line: list[Run] = [("  ", "text"), marker, (" ", "text"), (name, "bright")]
+    first_line += [(f"{details:<{max(0, room)}}", "dim"), (share_text, loss.style), ("  ", "text")]
+    highest = float(np.fmax.reduce(history, initial=0.0))
+    first_line += _history_runs(history, highest, loss.style)
     if len(row) > 1:
         names = " ".join(cores.name(core_loss.row, "") for core_loss in row)
-        return [*lines, [("    ", "text"), (fit(f"{kind}s {names}", width - 4), "dim")]]
+        return [first_line, [("    ", "text"), (fit(f"{kind}s {names}", width - 4), "dim")]]
     group = [replace(loss.episode, cpus=[loss.cpu], depth=loss.share)]
     victims = names_of_victims(session, group, interval.tasks) if loss.is_running else None
     styles = loss.style, "text"
@@ -169,7 +165,7 @@ def _core_loss_lines(
     evidence, *_ = wrap_line(safe_cells(" · ".join(pieces)), width - 4) or [""]
     if pieces and len(pieces[0]) > width - 4:
         evidence = fit(safe_cells(pieces[0]), width - 4)
-    return [*lines, [("    ", "text"), *sentence], [("    ", "text"), (evidence, "dim")]]
+    return [first_line, [("    ", "text"), *sentence], [("    ", "text"), (evidence, "dim")]]
 
 
 def package_loss_lines(session: Session, now_ns: int, cores: Cores, width: int) -> list[PanelLine]:
@@ -193,14 +189,12 @@ def package_loss_lines(session: Session, now_ns: int, cores: Cores, width: int) 
     return lines
 
 
-def _loss_history(
-    session: Session, episodes: Sequence[Episode], cpus: Sequence[int], now_ns: int, size: int
-) -> Floats:
-    """Returns the lost shares of the parts of the last ten minutes, of which there are `size`: of
-    each, the depth of the worst episode on these CPUs; NaN before the session."""
+def _loss_history(session: Session, cpus: Sequence[int], now_ns: int, size: int) -> Floats:
+    """Returns the lost shares of `size` equal parts of the last ten minutes: the depth of the worst
+    episode on these CPUs in each part; NaN before the session."""
     depths, start_ns = np.zeros(size), now_ns - HISTORY_NS
     depths[: max(0, session.hello.raw_ns - start_ns) * size // HISTORY_NS] = np.nan
-    for episode in episodes:
+    for episode in session.episodes(start_ns, now_ns):
         if episode_style.is_loss(episode) and not set(cpus).isdisjoint(episode.cpus):
             end_ns = now_ns if episode.end_ns is None else min(episode.end_ns, now_ns)
             first = max(0, (episode.start_ns - start_ns) * size // HISTORY_NS)
@@ -247,11 +241,11 @@ def cause_colours(cause: str) -> tuple[str, ...]:
 
 def legend(causes: Iterable[str]) -> list[Run]:
     """Returns the colour and the short name of each cause."""
-    return [
-        run for cause in causes
-        for run in ((f" {theme.LP0 * 2}", cause_colours(cause)[0]),
-                    (f" {cause_of(cause).short_text or 'others'} ", "dim"))
-    ]  # fmt: skip
+    runs: list[Run] = []
+    for cause in causes:
+        name = cause_of(cause).short_text or "others"
+        runs += [(f" {theme.LP0 * 2}", cause_colours(cause)[0]), (f" {name} ", "dim")]
+    return runs
 
 
 def loss_chart_panel(
@@ -295,9 +289,8 @@ def _stacked_columns(rates: Mapping[str, Floats], top: float, height: int) -> It
 
 
 def lines_of_eighths(columns: Iterable[Sequence[str]]) -> list[list[Run]]:
-    """Returns the lines of a chart from the colours of its columns, as `_cell_of_eighths`."""
-    cells = [[_cell_of_eighths(column[y : y + 8]) for y in range(0, len(column), 8)]
-             for column in columns]  # fmt: skip
+    """Returns the lines of a chart from the colours of the eighths of a cell in each column."""
+    cells = [[_cell_of_eighths(c[y : y + 8]) for y in range(0, len(c), 8)] for c in columns]
     return [join_cells(line) for line in zip(*cells, strict=True)]
 
 

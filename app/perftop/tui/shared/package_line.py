@@ -19,8 +19,6 @@ from perftop.model.evaluation import MEMORY_COUNTERS, MEMORY_SHARE
 from perftop.model.kinds import Episode, kind_of
 from perftop.model.numbers import INDEX
 from perftop.output.sentences import depth_text
-from perftop.session.interval import Interval
-from perftop.session.session import Session
 from perftop.session.values import mean_ceiling
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.cores import Cores, package_name
@@ -42,12 +40,10 @@ GAP, NARROW_GAP = 3, 2
 class PackageLines:
     """The lines of the packages of one machine in one interval."""
 
-    def __init__(
-        self, session: Session, interval: Interval, cores: Cores, episodes: RowEpisodes,
-        clock: ClockUnit,
-    ) -> None:  # fmt: skip
-        self._session, self._interval, self._clock = session, interval, clock
-        self._cores, self._episodes = cores, episodes
+    def __init__(self, cores: Cores, episodes: RowEpisodes, clock: ClockUnit) -> None:
+        """`episodes`: the episodes in the interval that the lines are about."""
+        self._session, self._interval = episodes.session, episodes.interval
+        self._cores, self._episodes, self._clock = cores, episodes, clock
         self._layouts: dict[int, tuple[dict[int | None, list[Piece]], list[tuple[int, int]]]] = {}
         """By size of the lines: the parts of each package, and the columns that all share."""
 
@@ -133,10 +129,10 @@ class PackageLines:
         )
         if not isnan(power):
             limit_text = "" if isnan(limit) else f" of {limit:.0f}"
-            share_runs: list[Run] = (
-                [] if isnan(dram) else [(" + ", "dim"), (f"{dram:.0f}", "text"), (" dram", "dim")]
-            )
-            yield 3, [(f"{power:3.0f}", "text"), (f"{limit_text} W", "dim"), *share_runs]
+            runs: list[Run] = [(f"{power:3.0f}", "text"), (f"{limit_text} W", "dim")]
+            if not isnan(dram):
+                runs += [(" + ", "dim"), (f"{dram:.0f}", "text"), (" dram", "dim")]
+            yield 3, runs
         if not isnan(rate := sum(rates)):
             unit = " GB/s" if isnan(share) else f" GB/s {100 * share:3.0f} % of best"
             yield 4, [("mem ", "dim"), (f"{rate / 1e9:5.1f}", "text"), (unit, "dim")]

@@ -65,16 +65,17 @@ class RunWriter:
         only the letter colour, which is the most frequent, has a shorter sequence."""
         parts: list[str] = []
         append, switches = parts.append, self._switches
-        last_key, background, field = "", None, False
+        last_key, last_attributes, had_background = "", None, False
         for text, key in (*runs, (" " * blanks, "text")) if blanks else runs:
             if key != last_key:
                 switch = switches.get(key) or self._switch(key)
-                own_ground, full_code, colour, changes_ground = switch
+                attributes, full_code, colour, has_background = switch
                 if not text:
                     continue
-                if changes_ground or field or background is None or not text.isspace():
-                    append(colour if own_ground == background else full_code)
-                    last_key, background, field = key, own_ground, changes_ground
+                is_visible = has_background or had_background or not text.isspace()
+                if is_visible or last_attributes is None:
+                    append(colour if attributes == last_attributes else full_code)
+                    last_key, last_attributes, had_background = key, attributes, has_background
             append(text)
         append(_RESET)
         return "".join(parts)
@@ -83,8 +84,8 @@ class RunWriter:
         style = self.styles[key]
         full_code = _style_codes(style, self.system).replace("\x1b[", "\x1b[0;", 1) or _RESET
         colour = _style_codes(Style(color=style.color), self.system)
-        background = style.bgcolor, style.bold, style.dim, style.reverse
-        switch = self._switches[key] = background, full_code, colour, has_own_background(key)
+        attributes = style.bgcolor, style.bold, style.dim, style.reverse
+        switch = self._switches[key] = attributes, full_code, colour, has_own_background(key)
         return switch
 
 
@@ -270,8 +271,8 @@ class DirectScreen(TerminalSized, Screen[None]):
 
     def _paint(self, collected: list[tuple[Widget, Mapping[int, Strip], int]]) -> bool:
         app: Any = self.app
-        waits = self._layout_required or self._scroll_required or self._repaint_required
-        if waits or app.screen is not self or app._batch_count or app.is_inline:  # noqa: SLF001
+        is_dirty = self._layout_required or self._scroll_required or self._repaint_required
+        if is_dirty or app.screen is not self or app._batch_count or app.is_inline:  # noqa: SLF001
             return False
         visible = self._compositor.visible_widgets
         if visible is not self._visible_regions:

@@ -50,8 +50,8 @@ from perftop.tui.shared.time_axis import REDRAW_PERIOD_NS
 from perftop.tui.shared.verdict import Verdict, is_past, verdict_at
 
 MIN_HEIGHT, MIN_HEIGHT_BELOW_CHART = 4, 13
-"""Minimum height of a panel in lines: for a title and three lines, and below the CPUs over time for
-all lines of the selected core."""
+"""Minimum height in lines of a panel, for a title and three lines; and of the panels below the
+chart of losses, for all lines of the selected core."""
 # --- what happened
 
 _CLOCK_WIDTH = 8
@@ -150,8 +150,8 @@ def episode_groups(
     older_count = ended_count + mark_count - len(ended_episodes)
     if session.log.recording is None:  # the log has dropped old episodes
         older_count += session.log.dropped_count
-    running = [e for e in session.log.listed_between(now_ns, now_ns)
-               if e.end_ns is None or e.end_ns > now_ns]  # fmt: skip
+    listed = session.log.listed_between(now_ns, now_ns)
+    running = [e for e in listed if episode_style.is_running_at(e, now_ns)]
     if cpus is not None:
         running, ended_episodes = (
             [e for e in episodes if e.kind == "mark" or not cpus.isdisjoint(e.cpus)]
@@ -207,8 +207,7 @@ def _group_line(
         styles = lost_style, text_style
         text = episode_style.sentence_runs(session, group, room, names, styles)
     start = f"{time_of_day(session.unix(first.start_ns)):<{_CLOCK_WIDTH}}{gap}"
-    return [(f"{episode_style.marker(first)} ", style), (start, style), *text,
-            (f"{gap}{duration}", style)]  # fmt: skip
+    return [(f"{episode_style.marker(first)} {start}", style), *text, (f"{gap}{duration}", style)]
 
 
 def cause_lines(
@@ -241,14 +240,15 @@ def cause_lines(
 _NAME_WIDTH, _UNIT_WIDTH = 20, 4
 _VALUE_WIDTHS = 7, 12
 NUMBER_KEYS = ("util", "busy_hz", "ipc", "ipc_alone", "user", "system", "kernel_cycles", "idle",
-         "involuntary", "steal")  # fmt: skip
+               "involuntary", "steal")  # fmt: skip
+"""Keys of the numbers of the selected core, in the order of its lines."""
 _NUMBER_NAMES = {"util": "busy", "idle": "halts, idle", "involuntary": "halts, involuntary"}
 """Names of numbers by key, where they differ from the plain name."""
 
 
 def core_panel(
-    session: Session, interval: Interval, settings: ViewSettings, width: int, height: int  # noqa: ARG001
-) -> list[PanelLine]:  # fmt: skip
+    session: Session, interval: Interval, settings: ViewSettings, width: int, _height: int
+) -> list[PanelLine]:
     core = next((core for core in session.cores if settings.cpu in core), [])
     if not core:
         return [(panel_title("no core", "selected", width), None)]
@@ -280,13 +280,6 @@ def core_panel(
     return [(line, None) for line in lines]
 
 
-def _episode_marker_and_cpus(episode: Episode | None) -> tuple[Run, set[int]]:
-    """Returns the marker and the CPUs of an episode; a blank of the same width without one."""
-    if episode is None:
-        return ("  ", "text"), set()
-    return (f"{episode_style.marker(episode)} ", "alarm"), set(episode.cpus)
-
-
 def number_line_width(cpus: int, size: int) -> int:
     """Returns the width of a line with a number of each of `cpus` CPUs, each in `size` cells."""
     return INDENT + _NAME_WIDTH + cpus * size + _UNIT_WIDTH
@@ -299,14 +292,15 @@ def number_line(
     """Returns a line with a number of each CPU, or a single number if the CPUs share it. `episode`:
     the episode that worsens it."""
     name = fit(_NUMBER_NAMES.get(number.key, number.plain_name), _NAME_WIDTH)
-    marker, alarm_cpus = _episode_marker_and_cpus(episode)
+    marker: Run = ("  ", "text")
+    if episode is not None:
+        marker = (f"{episode_style.marker(episode)} ", "alarm")
     column = number_column_of(number, clock, size)
-    shown_cpus = cpus if number.scope == "cpu" else cpus[:1]
-    cells = [*_cpu_cells(session, interval, column, shown_cpus, alarm_cpus)]
+    cells = [*_cpu_cells(session, interval, column, cpus, episode)]
     unit = number.unit.removeprefix("1") if number.is_rate else number.unit_name(clock)
-    cells.append((" " * size * (len(cpus) - len(shown_cpus)), "text"))
+    gap: Run = (" " * size * (len(cpus) - len(cells)), "text")
     unit_run: Run = (f" {unit:<{_UNIT_WIDTH - 1}}", "dim")
-    return [marker, (name, "text"), *cells, unit_run]
+    return [marker, (name, "text"), *cells, gap, unit_run]
 
 
 def core_number_pieces(
@@ -317,13 +311,11 @@ def core_number_pieces(
     worst, numbers = worst_by_number(session, interval, cpus), columns_by_key(session)
     for rank, key in enumerate((key for key in keys if key in numbers), 1):
         number = numbers[key]
-        _, alarm_cpus = _episode_marker_and_cpus(worst.get(key))
         column = number_column_of(number, clock, len("100.0"))
-        shown_cpus = cpus if number.scope == "cpu" else cpus[:1]
         rows = [session.position[cpu] for cpu in cpus]
         if rank > 1 and np.isnan(cpu_values(session, interval, key)[rows]).all():
             continue
-        cells = [*_cpu_cells(session, interval, column, shown_cpus, alarm_cpus)]
+        cells = [*_cpu_cells(session, interval, column, cpus, worst.get(key))]
         gap: Run = (" ", "text")
         unit: Run = (f" {number.unit_name(clock)}".rstrip(), "dim")
         yield rank, [(number.label, "dim"), *(run for cell in cells for run in (gap, cell)), unit]
@@ -342,16 +334,17 @@ def worst_by_number(session: Session, interval: Interval, cpus: list[int]) -> di
 
 def _cpu_cells(
     session: Session, interval: Interval, column: Column, cpus: Sequence[int],
-    alarm_cpus: set[int],
+    episode: Episode | None,
 ) -> Iterator[Run]:  # fmt: skip
-    """Yields a number of each CPU, in red if an episode makes it worse."""
-    key, number = column.key, column.source
+    """Yields the number of each CPU, or a single number if the CPUs share it; it is red on CPUs on
+    which the episode makes it worse."""
+    key, number, alarm_cpus = column.key, column.source, episode.cpus if episode else ()
     doubts, shares = suspect_rows(key, session, interval), interval.event_counted_shares.get(key)
     values = cpu_values(session, interval, key)
     is_resting = interval.is_at_rest if number.while_running else None
     if key in {"user", "system"}:
         is_resting = has_few_ticks(interval)
-    for cpu in cpus:
+    for cpu in cpus if number.scope == "cpu" else cpus[:1]:
         row = session.position[cpu]
         is_alone = key == "ipc_alone"
         value = _ipc_alone(session, interval, cpu) if is_alone else float(values[row])
@@ -383,17 +376,23 @@ def _ipc_alone(session: Session, interval: Interval, cpu: int) -> float:
 
 PanelKind = Literal["who", "happened", "selected", "over-time"]
 PANEL_KINDS: tuple[PanelKind, ...] = ("who", "happened", "selected")
+PanelData = tuple[Session, Interval, ViewSettings]
 PanelFunction = Callable[[Session, Interval, ViewSettings, int, int], list[PanelLine]]
+"""Draws a panel of a width and a height, in cells."""
+AnyPanel = PanelKind | PanelFunction
+"""The kind of a panel in this module, or the function of a view's own panel."""
 PanelCache = dict[PanelKind, tuple[object, list[PanelLine]]]
 """A cache of drawn panels, with the inputs that they were drawn from."""
 PANEL_FUNCTIONS: dict[PanelKind, PanelFunction] = {
-    "who": tables.task_panel, "happened": episode_panel, "selected": core_panel,
+    "who": tables.task_panel,
+    "happened": episode_panel,
+    "selected": core_panel,
     "over-time": loss_panels.loss_chart_panel,
-}  # fmt: skip
-GAP = 3
-MARGIN = 1
-"""Cells to the left and to the right of a row of panels."""
+}
+GAP, MARGIN = 3, 1
+"""Cells between two panels, and to the left and to the right of a row of panels."""
 MIN_WIDTH_OF_TWO, MIN_WIDTH_OF_THREE = 64, 200
+"""Minimum width in cells of a row of two and of three panels."""
 _WIDTH_SHARES = {1: (1,), 2: (5, 4), 3: (5, 6, 4)}
 
 
@@ -401,8 +400,8 @@ _WIDTH_SHARES = {1: (1,), 2: (5, 4), 3: (5, 6, 4)}
 class PanelRow:
     """Panels side by side in `width` cells. Their widths are proportional to `shares`."""
 
-    panels: tuple[PanelKind | PanelFunction, ...]
-    """Kinds of the panels in this module, and functions of a view's own, uncached panels."""
+    panels: tuple[AnyPanel, ...]
+    """The panels; those of a view's own functions are not cached."""
     shares: tuple[int, ...]
     width: int
     height: int
@@ -411,13 +410,13 @@ class PanelRow:
     """For each drawn panel, its columns on the screen and the targets of its lines."""
 
     def _panel(
-        self, kind: PanelKind | PanelFunction, session: Session, interval: Interval,
-        settings: ViewSettings, size: int,
-    ) -> list[PanelLine]:  # fmt: skip
+        self, kind: PanelKind | PanelFunction, data: PanelData, size: int
+    ) -> list[PanelLine]:
         """Returns the lines of a panel, each exactly as wide as the panel."""
+        session, interval, settings = data
 
         def drawn_panel(draw: PanelFunction) -> list[PanelLine]:
-            lines = draw(session, interval, settings, size, self.height)[: self.height]
+            lines = draw(*data, size, self.height)[: self.height]
             lines += [([], None)] * (self.height - len(lines))
             return [(merge_runs(runs, size), target) for runs, target in lines]
 
@@ -448,7 +447,7 @@ class PanelRow:
         x = MARGIN
         for i, kind in enumerate(self.panels):
             size = ends[i + 1] - ends[i]
-            panel = self._panel(kind, session, interval, settings, size)
+            panel = self._panel(kind, (session, interval, settings), size)
             for line, (runs, _) in zip(lines, panel, strict=True):
                 line += [(" " * (GAP if i else MARGIN), "text"), *runs]
             self._targets.append((range(x, x + size), [target for _, target in panel]))
@@ -472,8 +471,8 @@ class PaneledView(Canvas):
     """The kind of panel that would repeat the content of the view, and is left out."""
     HAS_LOSS_CHART: ClassVar[bool] = False
     """Whether the losses over time fill lines that panels do not need."""
-    _panel_rows: Sequence[PanelRow] = ()
-    """The drawn rows of panels, from the bottom. A blank line separates them."""
+    _panel_row: PanelRow | None = None
+    """The drawn panels with click targets, at the bottom; None if no panel is drawn."""
 
     @cached_property
     def _cached_panels(self) -> PanelCache:
@@ -505,7 +504,7 @@ class PaneledView(Canvas):
         room -= chart_height + bool(chart_height)
         height = room - gap
         if height < MIN_HEIGHT:
-            self._panel_rows = ()
+            self._panel_row = None
             return [BLANK] * room
         width = self._panels_width
         count = 1 + (width >= MIN_WIDTH_OF_TWO)
@@ -516,7 +515,6 @@ class PaneledView(Canvas):
         if chart_height:
             chart_row = PanelRow(("over-time",), (1,), width, chart_height)
             lines = [BLANK, *self._lines_of_row(chart_row), *lines]
-            self._panel_rows = [row, chart_row]
         return lines
 
     def draw_panels(self, row: PanelRow, gap: int = 0) -> list[Line]:
@@ -527,7 +525,7 @@ class PaneledView(Canvas):
                 tables.comparison_panel if kind == "who" else kind for kind in row.panels
             )
         lines = self._lines_of_row(row)
-        self._panel_rows = [row]
+        self._panel_row = row
         gap_lines = [BLANK] * gap
         is_due = EPISODES_NOTE in self.settings.tour_notes and "happened" in row.panels
         if gap and is_due and has_note_rows(self.screen.size):
@@ -540,8 +538,5 @@ class PaneledView(Canvas):
         return [(runs, "calm") for runs in row.lines(self.session, self.interval, self.settings)]
 
     def target_at(self, x: int, y: int) -> ClickTarget:
-        for row in self._panel_rows:
-            if y <= row.height:
-                return row.target_at(x, row.height - y)
-            y -= row.height + 1
-        return None
+        row = self._panel_row
+        return None if row is None else row.target_at(x, row.height - y)

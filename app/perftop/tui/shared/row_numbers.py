@@ -133,14 +133,16 @@ MIN_DROP_SHARE = 0.05
 """Minimum share by which a low clock is below its ceiling. Averages over idle time differ less."""
 
 
+RowIndexes = slice | Sequence[int]
+
+
 class RowNumbers:
     """The numbers of some rows in one interval, as arrays with an entry for each row, or for each
     row and sibling. Unknown numbers, and siblings that a core lacks, are NaN."""
 
     def __init__(
-        self, session: Session, cores: Cores, interval: Interval,
-        rows: slice | Sequence[int] = slice(None),
-    ) -> None:  # fmt: skip
+        self, session: Session, cores: Cores, interval: Interval, rows: RowIndexes = slice(None)
+    ) -> None:
         """`rows`: indexes of rows; by default, all rows."""
         self.session, self.interval = session, interval
         self.cpus, self.cores = cores.cpu_positions[rows], cores.core_positions[rows]
@@ -232,10 +234,10 @@ def value_unit(field: Number, clock: ClockUnit, max_value: float = 0.0) -> Clock
 
 def number_column_of(number: Number, clock: ClockUnit, width: int) -> columns.Column:
     scale, digits = number.scale(clock)
+    name, is_rate = number.name(clock), number.is_rate
     return columns.Column(
-        number.key, number.name(clock), width, scale=scale, digits=digits,
-        has_si_prefix=number.is_rate, source=number,
-    )  # fmt: skip
+        number.key, name, width, scale=scale, digits=digits, has_si_prefix=is_rate, source=number
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isfinite, isnan, nan
 
@@ -84,11 +84,8 @@ def task_panel(
         index = GROUPINGS.index(settings.grouping) + 1
         label = f"by {GROUPINGS[index % len(GROUPINGS)]}"
         key = title_key(settings.captions["owners"], label, width)
-        cells: list[Cell] = [  # the heading of bars is a legend
-            (_LEGEND if text_width(_LEGEND) <= column.room else _LEGEND[:4])
-            if column.key == "bar" else (column.heading, "dim") for column in table
-        ]  # fmt: skip
-        heads = [panel_title(*title, width, key), columns.join_columns(table, cells)]
+        headings = columns.join_columns(table, map(_heading, table))
+        heads = [panel_title(*title, width, key), headings]
     return [
         *((head, None) for head in heads),
         *(
@@ -96,6 +93,12 @@ def task_panel(
             for task in ranked.top_tasks(max(0, height - len(heads)))
         ),
     ]
+
+
+def _heading(column: Column) -> Cell:
+    if column.key != "bar":
+        return column.heading, "dim"
+    return _LEGEND if text_width(_LEGEND) <= column.room else _LEGEND[:4]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,33 +127,35 @@ def task_columns(
 ) -> list[Column]:
     """Returns the columns that fit. Spare cells go to the bar first, then to the names. `is_low`:
     the table has few lines and no bars."""
-    indent = 0 if is_low else INDENT
-    names = [Column("name", "task", indent + 9, is_left=True, gap=indent, max_width=indent + 16,
-                    growth_rank=1), Column("pid", "", 8)]  # fmt: skip
-    tasks = ranking.tasks if width >= MIN_WIDTH_FOR_OWNERS and session.details else ()
-    if ranking.grouping != "task":
-        names = [Column("name", ranking.grouping, indent + 24, is_left=True, gap=indent,
-                        max_width=indent + 48, growth_rank=1)]  # fmt: skip
-    elif any(owner_name(session, pid) for pid, _ in tasks):
-        names.append(Column("owner", "owner", 13, is_left=True))
+    indent, by_task = 0 if is_low else INDENT, ranking.grouping == "task"
+    min_width, max_width = (indent + 9, indent + 16) if by_task else (indent + 24, indent + 48)
+    name = Column("name", ranking.grouping, min_width, is_left=True, gap=indent, growth_rank=1)
+    names = [replace(name, max_width=max_width)]
+    if by_task:
+        names.append(Column("pid", "", 8))
+        tasks = ranking.tasks if width >= MIN_WIDTH_FOR_OWNERS and session.details else ()
+        if any(owner_name(session, pid) for pid, _ in tasks):
+            names.append(Column("owner", "owner", 13, is_left=True))
     cpus = sorted(session.topology[row].cpu for row in session.selected)
-    shares = [Column(f"cpu {cpu}", f"CPU {cpu}", 8, scale=100.0, digits=1, source=cpu)
-              for cpu in cpus[: MAX_CPU_COLUMNS + 1]]  # fmt: skip
+    shown_cpus = cpus[:MAX_CPU_COLUMNS]
+    share = Column("share", "runs", 8, scale=100.0, digits=1)
+    shares = [replace(share, key=f"cpu {n}", heading=f"CPU {n}", source=n) for n in shown_cpus]
     waits = Column("waits", "waits", 7, rank=1, scale=100.0, digits=1)
     fixed_width = indent + 9 + 8 + columns.total_width([*shares, waits]) + _BAR.room
     if is_low or len(cpus) > MAX_CPU_COLUMNS or fixed_width > width:
-        shares = [Column("cpu", "CPU", 5), Column("share", "runs", 7, scale=100.0, digits=1)]
+        shares = [Column("cpu", "CPU", 5), replace(share, width=7)]
     has_waits = interval.snapshot.waits is not None
+    has_totals = session.tracks_losses and not is_low and not is_past(session, interval)
+    has_commands = not is_low and any(command_line(session, pid) for pid, _ in ranking.tasks)
+    command = Column("command", "command", 20, is_left=True, rank=4, max_width=80, weight=3)
     further_columns = [
         (not is_low, _BAR),
         (has_waits, waits),
         (has_waits and not is_low, Column("switches", "switches/s", 12, rank=5)),
         (bool(session.evaluator.variants["ipc"]), Column("ipc", "IPC", 6, rank=2, digits=2)),
-        (session.tracks_losses and not is_low and not is_past(session, interval),
-         Column("total", "total s", 10, rank=6, digits=1, source=ranking)),
-        (not is_low and any(command_line(session, pid) for pid, _ in ranking.tasks),
-         Column("command", "command", 20, is_left=True, rank=4, max_width=80, weight=3)),
-    ]  # fmt: skip
+        (has_totals, Column("total", "total s", 10, rank=6, digits=1, source=ranking)),
+        (has_commands, command),
+    ]
     further = [column for is_shown, column in further_columns if is_shown]
     return columns.fit_columns([*names, *shares, *further], width)
 
@@ -322,7 +327,7 @@ class TaskRanking:
 
 
 def task_ranking(session: Session, interval: Interval, grouping: Grouping = "task") -> TaskRanking:
-    """Returns the ranking, which is kept, because a task record is shown for a second."""
+    """Returns the ranking. It is cached, because a task record is shown for a second."""
     rankings: dict[Grouping, TaskRanking] = session.caches["task rankings"]
     last, inputs = rankings.get(grouping), (interval.snapshot, session.selected)
     if last is None or last.snapshot is not inputs[0] or last.selected is not inputs[1]:
@@ -346,12 +351,11 @@ def comparison_panel(
     assert settings.held_range is not None
     sides = settings.held_range, (interval, verdict_at(session, interval, is_range=True))
     number_width = 9 if width >= MIN_WIDTH_FOR_GAPS else 7
-    shown_columns = columns.fit_columns([
-        Column("name", "", 10, is_left=True, gap=1, max_width=24),
-        Column("A", "A", number_width), Column("B", "B", number_width),
-        Column("B - A", "B − A", number_width + 1),
-        Column("unit", "", 6),
-    ], width)  # fmt: skip
+    name_column = Column("name", "", 10, is_left=True, gap=1, max_width=24)
+    number_columns = [Column(side, side, number_width) for side in ("A", "B")]
+    number_columns.append(Column("B - A", "B − A", number_width + 1))
+    unit_column = Column("unit", "", 6)
+    shown_columns = columns.fit_columns([name_column, *number_columns, unit_column], width)
 
     def row(name: str, values: Sequence[float], unit: str, *, is_loss: bool) -> list[Run]:
         a, b = values
@@ -359,8 +363,8 @@ def comparison_panel(
         texts = [f"{value:.{digits}f}" if isfinite(value) else "–" for value in (a, b)]
         difference = f"{b - a:+z.{digits}f}" if isfinite(b - a) else "–"
         style = "alarm" if is_loss and b - a > MIN_DIFFERENCE else "bright"
-        cells = [(name, "text"), (texts[0], "dim"), (texts[1], "text"), (difference, style),
-                 (unit, "dim")]  # fmt: skip
+        styles = "text", "dim", "text", style, "dim"
+        cells = zip((name, *texts, difference, unit), styles, strict=True)
         return columns.join_columns(shown_columns, cells)
 
     busy = [100 * side.values.mean("util", session.selected) for side, _ in sides]

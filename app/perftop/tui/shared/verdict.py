@@ -76,7 +76,7 @@ class Verdict:
     cause: tuple[str, str] = "", ""
     active_ns: int = 0
     duration_text: str = ""
-    """Text on the time for which the cause has been the worst; '' if nothing is lost."""
+    """How long the cause has been the worst, as text; '' if nothing is lost."""
     is_past: bool = False
     losses: tuple[Loss, ...] = ()
     """The losses by cause, the greatest first, without overlaps."""
@@ -139,7 +139,7 @@ class _VerdictCache:
         self._worst: Verdict | None = None
         """The verdict of the greatest severity on the current loss; None if nothing is lost."""
         self._last_loss: tuple[object, str, int] = None, "", -MAX_LAST_CAUSE_NS
-        """Identity of the last loss, a text on it with its duration, and its end (monotonic ns)."""
+        """Key of the last loss, a text about it with its duration, and its end (monotonic ns)."""
 
     def compute(self, session: Session, interval: Interval, *, is_range: bool) -> Verdict:
         is_past_ = is_past(session, interval)
@@ -286,12 +286,11 @@ def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Ve
             return _pending_verdict(seen_ns / 1e9)
     # The moment is the end of a job, whose whole recording is in the history and short enough.
     begin_ns, whole_ns = session.past.begin_ns, session.until_ns - session.hello.raw_ns
-    is_whole_run = (
-        not is_range and recording is not None and recording.is_complete and begin_ns is not None
-        and session.neighbours.watched_job.name is not None and seen_ns >= whole_ns
-        and begin_ns - session.hello.raw_ns <= session.hello.sample_ns
-        and seen_ns <= max_read_ns(session)
-    )  # fmt: skip
+    is_at_end = recording is not None and recording.is_complete and seen_ns >= whole_ns
+    has_job = session.neighbours.watched_job.name is not None and not is_range
+    first_ns = session.hello.raw_ns + session.hello.sample_ns
+    has_whole_run = begin_ns is not None and begin_ns <= first_ns
+    is_whole_run = is_at_end and has_job and has_whole_run and seen_ns <= max_read_ns(session)
     if is_whole_run:
         span_ns = seen_ns
     totals = session.totals_between(end_ns - span_ns, end_ns)
@@ -342,17 +341,17 @@ def _verdict_from(
         return replace(_pending_verdict(totals.elapsed_s), wanted_s=totals.losses.whole_s)
     if report is None:
         text = f"No verdict: no samples in {long_duration(VERDICT_SPAN_NS)}"
-        return Verdict(text, (), theme.UNKNOWN, 0.0, is_past=is_past)  # fmt: skip
+        return Verdict(text, (), theme.UNKNOWN, 0.0, is_past=is_past)
     text = answer(report).removesuffix(".")
-    losses = _losses_by_name(report.findings)
+    losses, span_s = _losses_by_name(report.findings), totals.elapsed_s
     if not report.named_findings:
         is_known = totals.times.has_waits and isfinite(report.sums.lost_ratio)
         sign = CALM_SIGN if is_known else "·"
-        busy, elapsed_s = report.interval.values.mean("util", session.selected), totals.elapsed_s
+        busy = report.interval.values.mean("util", session.selected)
         is_busy_known = report.job is None and isfinite(busy)
         busy_pieces = (f"CPUs {short_percent(busy)} busy",) if is_busy_known else ()
         samples = count_noun(totals.sample_count, "sample")
-        span = f"{long_duration(round(1e9 * elapsed_s))}, {samples}"
+        span = f"{long_duration(round(1e9 * span_s))}, {samples}"
         pieces = (_past_span_text(session, totals), samples) if is_past else (span,)
         tasks = totals.times.tasks if report.job is None else totals.times.threads
         pieces = (*busy_pieces, *_longest_wait_texts(tasks.values()), *pieces)
@@ -363,16 +362,13 @@ def _verdict_from(
         running = MIN_ALARM_SHARE if first.is_running and has_episodes else 0.0
         is_new = has_episodes and first.text not in text
         pieces = (*((first.text,) if is_new else ()), *first.evidence)
-        verdict = Verdict(
-            text, pieces, _marker(first.cause[0]), max(first.share, first.victim_share, running),
-            first.cause,
-            round(1e9 * (report.totals.elapsed_s if first.active_s is None else first.active_s)),
-            remedy=first.hint,
-        )  # fmt: skip
+        severity, sign = max(first.share, first.victim_share, running), _marker(first.cause[0])
+        active_ns = round(1e9 * (span_s if first.active_s is None else first.active_s))
+        verdict = Verdict(text, pieces, sign, severity, first.cause, active_ns, remedy=first.hint)
+    wanted_s = report.sums.whole_s
     return replace(
-        verdict, is_past=is_past, losses=losses, wanted_s=report.sums.whole_s,
-        span_s=report.totals.elapsed_s, report=report,
-    )  # fmt: skip
+        verdict, is_past=is_past, losses=losses, wanted_s=wanted_s, span_s=span_s, report=report
+    )
 
 
 def _longest_wait_texts(tasks: Iterable[TaskTimes]) -> tuple[str, ...]:
@@ -406,22 +402,27 @@ def verdict_line(verdict: Verdict, size: int, further_evidence: Sequence[str] = 
     """Returns the verdict in `size` cells, with the evidence and `further_evidence` that fit."""
     level, text = verdict.level, safe_cells(verdict.text)
     style = verdict.marker_style if level else "text"
-    is_alarm = level == 2 and not verdict.is_past
-    runs: list[Run] = [
-        (theme.SELECTED_SIGN if is_alarm else " ", "alarm" if is_alarm else "text"), (" ", "text"),
-        (verdict.marker, verdict.marker_style), (" ", "text"),
-    ]  # fmt: skip
+    edge, line_state = _edge_and_state(verdict)
+    blank: Run = (" ", "text")
+    runs: list[Run] = [edge, blank, (verdict.marker, verdict.marker_style), blank]
     text_style, position = "bright" if level else "text", 0
     for number in _NUMBER.finditer(text) if level else ():
         runs += [(text[position : number.start()], text_style), (number[0], style)]
         position = number.end()
     runs.append((text[position:], text_style))
     if width(runs) > size:
-        return fit_runs(runs, size, style), "victim" if is_alarm else "calm"
+        return fit_runs(runs, size, style), line_state
     for piece in map(safe_cells, (*verdict.evidence, *further_evidence)):
         if width(runs) + 3 + len(piece) < size:
             runs += [(" · ", "faint"), (piece, "text" if level else "dim")]
-    return runs, "victim" if is_alarm else "calm"
+    return runs, line_state
+
+
+def _edge_and_state(verdict: Verdict) -> tuple[Run, theme.LineState]:
+    """Returns the first cell and the state of both rows of a verdict: red if much is lost now."""
+    if verdict.level == 2 and not verdict.is_past:
+        return (theme.SELECTED_SIGN, "alarm"), "victim"
+    return (" ", "text"), "calm"
 
 
 # --- the second row
@@ -443,15 +444,11 @@ def loss_line(
     """Returns the row below the verdict: the lost share, a bar of the time that tasks wanted, its
     parts in words, and the history of losses. `keys`: keys for the right end, if they fit.
     `glyphs`: how causes are distinguished in the bar."""
-    level = verdict.level
-    is_alarm = level == 2 and not verdict.is_past
-    key = verdict.marker_style if level or verdict.marker == CALM_SIGN else "text"
-    edge = theme.SELECTED_SIGN if is_alarm else " "
-    number = "–" if not verdict.losses and not verdict.wanted_s > 0 else (
-        f"{percent(verdict.lost_share)} %"
-    )  # fmt: skip
-    runs: list[Run] = [(edge, "alarm" if is_alarm else "text"), (f"{label:>7} ", "dim")]
-    runs += [(f"{number:<6}", key), (" ", "text")]
+    edge, line_state = _edge_and_state(verdict)
+    style = verdict.marker_style if verdict.level or verdict.marker == CALM_SIGN else "text"
+    is_known = bool(verdict.losses) or verdict.wanted_s > 0
+    number = f"{percent(verdict.lost_share)} %" if is_known else "–"
+    runs: list[Run] = [edge, (f"{label:>7} ", "dim"), (f"{number:<6}", style), (" ", "text")]
     bar_width = MAX_BAR_WIDTH if size >= MIN_WIDTH_FOR_BAR else MIN_BAR_WIDTH
     runs += _bar(verdict, bar_width, SHAPES_BY_GLYPHS.get(glyphs, ""))
     end = [*fit_line([*keys], size - width(runs) - 4, 3), (" ", "text")]
@@ -468,7 +465,7 @@ def loss_line(
     if not verdict.duration_text or size >= MIN_WIDTH_FOR_BAR:
         wordings = _loss_words(verdict)
     words = next((w for w in wordings if width(w) + 5 <= room), [])
-    return justify([*runs, ("  ", "text"), *words], end, size), "victim" if is_alarm else "calm"
+    return justify([*runs, ("  ", "text"), *words], end, size), line_state
 
 
 def _bar(verdict: Verdict, size: int, shapes: str) -> list[Run]:
@@ -514,9 +511,9 @@ def _loss_words(verdict: Verdict) -> list[list[Run]]:
         runs: list[Run] = []
         wordings = []
         for loss in costly:
-            runs = [*runs, (f"{'   ' if runs else ''}{loss.marker} ", "dim"),
-                    (percent(loss.share), "text"),
-                    (f" {safe_cells(loss.name)}", "dim")]  # fmt: skip
+            gap, name = "   " if runs else "", safe_cells(loss.name)
+            runs = [*runs, (f"{gap}{loss.marker} ", "dim"), (percent(loss.share), "text")]
+            runs.append((f" {name}", "dim"))
             wordings.append(runs)
         return wordings[::-1]
     if not verdict.wanted_s > 0:
@@ -525,11 +522,9 @@ def _loss_words(verdict: Verdict) -> list[list[Run]]:
     lost_text = f"{lost_s:.{1 if lost_s >= 1 else 2}f} s"
     if lost_s < 0.01:
         lost_text = f"{1e3 * lost_s:.0f} ms"
-    verb = _VERBS.get(verdict.report.findings[0].cause[1] if verdict.report.findings else "",
-                      "lost")  # fmt: skip
-    parts: list[Run] = [
-        ("ran ", "dim"), (f"{verdict.wanted_s - lost_s:.1f} s", "text"), (f", {verb} ", "dim"),
-        (lost_text, "text"),
-    ]  # fmt: skip
+    findings, ran_text = verdict.report.findings, f"{verdict.wanted_s - lost_s:.1f} s"
+    verb = _VERBS.get(findings[0].cause[1], "lost") if findings else "lost"
+    parts: list[Run] = [("ran ", "dim"), (ran_text, "text"), (f", {verb} ", "dim")]
+    parts.append((lost_text, "text"))
     base_text = f"of the time tasks want{'ed' if verdict.is_past else ''}: "
     return [[(base_text, "dim"), *parts], parts]

@@ -371,7 +371,7 @@ class HeatValues:
         self.levels = np.where(interval.online, self.scale.levels(values), OFFLINE_LEVEL).tolist()
         """The step of each CPU on the heat ramp."""
         clock = row_numbers.session_clock_unit(session, settings.units, ghz_if_unknown=True)
-        self.packages = PackageLines(session, interval, cores, row_episodes, clock)
+        self.packages = PackageLines(cores, row_episodes, clock)
 
     def text(self, value: float) -> str:
         return value_text(value, self.unit, self.unit.digits)

@@ -110,9 +110,7 @@ class HeatMap(PaneledView):
         heat = self._heat = HeatValues(
             self.session, self.interval, self.settings, self.cores, self._row_episodes, self._heat
         )
-        self._losses = losing_cores(
-            self.session, self.interval, self.cores, self._row_episodes, heat.packages.victims
-        )
+        self._losses = losing_cores(self.cores, self._row_episodes, heat.packages.victims)
         cores = self.cores.rows
         if not self._folded_packages.isdisjoint(cores[loss.row].package for loss in self._losses):
             self.make_layout()  # unfolds a package if one of its cores now has a loss

@@ -174,7 +174,7 @@ def test_the_largest_loss_comes_first_and_one_of_unknown_size_last() -> None:
     ]
     cores, episodes = Cores(session), RowEpisodes(session)
     episodes.update(interval)
-    listed = losing_cores(session, interval, cores, episodes, episodes.worst_by_row(cores))
+    listed = losing_cores(cores, episodes, episodes.worst_by_row(cores))
     assert [loss.cpu for loss in listed] == [3, 2, 1, 0]
 
 
