@@ -20,7 +20,7 @@ from textual.widgets import Static
 
 from perftop.draw import strips
 from perftop.model.kinds import CAUSES, STEAL_CAUSE
-from perftop.session.fleet import Fleet
+from perftop.session.fleet import Fleet, SharedEpisode
 from perftop.session.fleet_machine import UNKNOWN_NUMBERS, LiveMachine, Machine, MachineEpisode
 from perftop.session.losses import WAIT_CAUSE
 from perftop.tui import fleet_page, fleet_state, fleet_views
@@ -315,3 +315,123 @@ async def test_keys_follow_the_users_configuration() -> None:
         assert "R" not in [key for row in text for key in row.split()[:1]], (
             "a fleet is not recorded"
         )
+
+
+def machine_with(numbers: dict[str, float], name: str = "m") -> Machine:
+    return Machine(name, is_answering=True, numbers={**UNKNOWN_NUMBERS, **numbers})
+
+
+@pytest.mark.parametrize(("key", "value", "cell"), [
+    ("lost", 0.0099, ("1.0", "dim")), ("lost", 0.01, ("1.0", "warn")),
+    ("lost", 0.0499, ("5.0", "warn")), ("lost", 0.05, ("5.0", "alarm")),
+    ("busy", 0.0099, ("1.0", "faint")), ("busy", 0.01, ("1.0", "text")),
+    ("steal", 0.0099, ("1.0", "faint")), ("steal", 0.01, ("1.0", "alarm")),
+    ("clock_hz", 2e9, ("2.00", "text")), ("power_w", nan, ("–", "faint")),
+])  # fmt: skip
+def test_the_style_of_a_number_shows_its_severity(
+    key: str, value: float, cell: tuple[str, str]
+) -> None:
+    assert fleet_state.number_cell(machine_with({key: value}), key) == cell
+
+
+@pytest.mark.parametrize(("share", "cell"), [
+    (0.0, ("▁", "rule")), (0.0099, ("▁", "rule")), (0.01, ("▁", "warn")), (0.0499, ("▁", "warn")),
+    (0.05, ("▁", "hot")), (0.25, ("▄", "hot")), (0.5, ("▇", "hot")), (0.9, ("▇", "hot")),
+    (nan, (" ", "text")),
+])  # fmt: skip
+def test_bars_of_losses_do_not_touch_the_row_above(share: float, cell: tuple[str, str]) -> None:
+    assert fleet_views._loss_bar(share, is_answering=True) == cell
+
+
+@pytest.mark.parametrize(("key", "limit_key", "values", "words"), [
+    ("clock_hz", "ceiling_hz", (2e9, 3.4e9), "clock 2.00 of 3.40 GHz"),
+    ("clock_hz", "ceiling_hz", (2e9, nan), "clock 2.00 GHz"),
+    ("power_w", "power_limit_w", (9_999.0, nan), "clock 9999 W"),
+    ("power_w", "power_limit_w", (10_000.0, 24_000.0), "clock 10.0 of 24.0 kW"),
+])  # fmt: skip
+def test_a_number_is_followed_by_its_limit(
+    key: str, limit_key: str, values: tuple[float, float], words: str
+) -> None:
+    numbers = {**UNKNOWN_NUMBERS, key: values[0], limit_key: values[1]}
+    assert strips.text(fleet_state.named_number("clock ", key, numbers, "text")) == words
+
+
+@pytest.mark.parametrize(("kind", "depths", "words"), [
+    ("throttle", (0.05, 0.125), "5.0 to 12.5 %"), ("throttle", (0.05, 0.05), "5.0 %"),
+    ("turbo-drop", (2e8, 6.2e8), "0.20 to 0.62 GHz below"), ("smi", (1.0, 3.0), "3 times"),
+    ("throttle", (0.0, 0.0), ""), ("throttle", (None, None), ""), ("throttle", (None, 0.1), ""),
+])  # fmt: skip
+def test_a_shared_episode_has_the_range_of_its_depths(
+    kind: str, depths: tuple[float | None, float | None], words: str
+) -> None:
+    episode = SharedEpisode(kind, "thermal", ("a", "b"), 0.0, None, depths[1], depths[0], 0.0)
+    assert fleet_state.depth_text(episode) == words
+
+
+@pytest.mark.parametrize(("key", "values", "ends"), [
+    ("lost", [0.9], (0.0, 0.3)), ("involuntary", [0.9], (0.0, 0.05)), ("busy", [0.2], (0.0, 1.0)),
+    ("clock_hz", [2e9, 3e9, nan], (1.5e9, 3e9)), ("power_w", [80.0, 300.0], (0.0, 300.0)),
+    ("power_w", [], (0.0, 1.0)), ("power_w", [0.0], (0.0, 1.0)),
+])  # fmt: skip
+def test_the_heat_ramp_of_a_clock_begins_at_half_of_its_end(
+    key: str, values: list[float], ends: tuple[float, float]
+) -> None:
+    machines = [machine_with({key: value}, f"m{i}") for i, value in enumerate(values)]
+    scale = fleet_state.heat_scale(FleetState(Fleet(machines), 0.0, 80, 24), key)
+    assert (scale.low, scale.high) == ends
+
+
+@pytest.mark.parametrize(("names", "place"), [
+    (["a", "b"], "a, b"), ([*"abcdef"], "a, b, c, d, e, f"), ([*"abcdefg"], "a, b, c, d, e, f …"),
+    (["r1n1", "r1n2"], "only r1"), (["r1n1", "r2n1"], "only r1 and r2"),
+    (["r1n1", "r2n1", "r3n1"], "r1n1, r2n1, r3n1"),
+])  # fmt: skip
+def test_the_place_of_a_loss_is_its_racks_or_its_machines(names: list[str], place: str) -> None:
+    machines = [Machine(f"r{rack}n{n}") for rack in range(1, 6) for n in (1, 2)]
+    machines += [Machine(name) for name in "abcdefg"] if "a" in names else []
+    state = FleetState(Fleet(machines), 0.0, 160, 50)
+    assert fleet_page._place_text(state, [state.fleet.machines[name] for name in names]) == place
+
+
+@pytest.mark.parametrize(("why", "retry_s", "words"), [
+    ("connecting", 5.0, "connecting"), ("m: timed out", 5.4, "timed out · try in 5 s"),
+    ("timed out", 0.0, "timed out"), ("timed out", nan, "timed out"),
+])  # fmt: skip
+def test_the_next_attempt_is_announced_unless_it_is_due(
+    why: str, retry_s: float, words: str
+) -> None:
+    machine = Machine("m", why=why, retry_at=100.0 + retry_s)
+    assert fleet_state.silence_text(machine, 100.0) == words
+
+
+@pytest.mark.parametrize(("age_s", "cell"), [
+    (0.04, ("0.0", "dim")), (5.0, ("5.0", "dim")), (5.1, ("5.1", "warn")), (99.9, ("99.9", "warn")),
+    (100.0, ("100", "warn")), (-3.0, ("0.0", "dim")),
+])  # fmt: skip
+def test_numbers_older_than_three_seconds_and_two_intervals_are_marked(
+    age_s: float, cell: tuple[str, str]
+) -> None:
+    machine = replace(machine_with({}), updated_at=1000.0 - age_s)
+    state = FleetState(Fleet([machine]), 1000.0, 160, 50)
+    column = next(c for c in fleet_views.table_columns(state) if c.key == "age")
+    assert fleet_views._cell(state, machine, column, []) == cell
+
+
+async def test_a_page_is_twenty_rows_and_a_filter_at_most_sixty_characters() -> None:
+    fleet = Fleet([Machine(f"m{i:02}") for i in range(50)])
+    async with opened_screen(fleet, keys=["1", "t", "home", "pagedown"]) as (source, pilot):
+        screen = source.screen
+        assert (len(screen.state.rows), screen._selected_row) == (50, 20)
+        await pilot.press("pagedown", "pageup")
+        assert screen._selected_row == 20
+        await pilot.press("end")
+        assert screen._selected_row == 49
+        screen._filter("x" * 61)
+        assert screen.state.choice.filter == "x" * 60
+
+
+@pytest.mark.parametrize(("count", "view"), [(80, "machines"), (81, "heat")])
+async def test_a_large_fleet_opens_with_the_heat_map(count: int, view: str) -> None:
+    fleet = Fleet([Machine(f"m{i:02}") for i in range(count)])
+    async with opened_screen(fleet, (120, 20)) as (source, _):
+        assert source.screen.state.view == view
