@@ -24,7 +24,7 @@ from textual.binding import BindingType
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.screen import Screen
-from textual.timer import Timer, TimerCallback
+from textual.timer import Timer
 from textual.widget import Widget
 from textual.worker import WorkerFailed
 
@@ -116,14 +116,11 @@ class PerfTopApp(App[None]):
     def get_default_screen(self) -> Screen[Any]:
         return self.source.make_screen()
 
-    def set_timer(
-        self, delay: float, callback: TimerCallback | None = None, *,
-        name: str | None = None, pause: bool = False,
-    ) -> Timer:  # fmt: skip
+    def set_timer(self, *arguments: Any, **options: Any) -> Timer:
         """Sets a timer that also ends, if late, on a busy machine. Textual's would never end if the
         process had to wait for a CPU as it begins; a resize timer would then lose all later
         resizes."""
-        timer = super().set_timer(delay, callback, name=name, pause=pause)
+        timer = super().set_timer(*arguments, **options)
         timer._skip = False  # noqa: SLF001
         return timer
 
@@ -261,9 +258,8 @@ class PerfTopApp(App[None]):
 
 
 def run_app(
-    source: ScreenSource, config: Config, *, mouse: bool,
-    on_start: Callable[[], None] = lambda: None,
-) -> int:  # fmt: skip
+    source: ScreenSource, config: Config, *, mouse: bool, on_start: Callable[[], None] | None = None
+) -> int:
     """Runs the app; returns the exit status. Raises Failed if the app failed or had nothing to
     show. Holds signals that end perftop until the app handles them, so that the terminal is always
     restored. `on_start`: called once signals are held."""
@@ -271,7 +267,8 @@ def run_app(
     check_loop()  # checked first, so that a failure occurs before the app takes over the terminal
     app.restore_theme()
     hold_signals()
-    on_start()
+    if on_start is not None:
+        on_start()
     with drawing_on_stdout():
         run_loop(app.run_async, mouse=mouse)
     if message := source.end_recording():
@@ -541,9 +538,9 @@ def drawing_on_stdout() -> Iterator[None]:
     if terminal is None or not terminal.isatty() or (stderr is not None and stderr.isatty()):
         yield
         return
+    fd, encoding = terminal.fileno(), terminal.encoding
     # With stderr's error handler, a character that cannot be encoded does not end the app.
-    with open(terminal.fileno(), "w", encoding=terminal.encoding, errors="backslashreplace",
-              closefd=False) as screen:  # fmt: skip
+    with open(fd, "w", encoding=encoding, errors="backslashreplace", closefd=False) as screen:
         sys.__stderr__ = screen  # type: ignore[misc]
         try:
             yield

@@ -24,7 +24,7 @@ from perftop.tui.shared import keys
 THEMES = ("perftop-dark", "perftop-light", "perftop-safe", "perftop-ansi")
 _ENTRIES = ("theme", "units", "columns", "keys")
 _TYPE_NAMES = {str: "a string", bool: "true or false", int: "a number", float: "a number",
-          list: "a list", dict: "a table"}  # fmt: skip
+               list: "a list", dict: "a table"}  # fmt: skip
 _MISSING_KEY_ERROR = "a key is missing beside a comma; a comma itself is comma, a space is space"
 _MAX_BYTES = 1 << 20
 _EntryError = tuple[tuple[str, ...], str]

@@ -4,6 +4,7 @@ machines, their totals, one of the views, the selected machine and the episodes 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from math import isfinite, nan
 
@@ -56,12 +57,13 @@ def fleet_page_lines(state: FleetState) -> list[Line]:
     height = state.height
     gap = [BLANK] * (height >= MIN_HEIGHT_FOR_GAPS)
     verdict = fleet_verdict(state)
+    names = ("try", "why") if state.selected_machine else ()
     keys: list[Piece] = [
         (rank, [(state.captions[name], "key"), (f" {name}", "dim")])
-        for rank, name in enumerate(("try", "why")) if state.selected_machine
-    ]  # fmt: skip
-    lines = [header_line(state), *gap, verdict_line(verdict, state.width),
-             loss_line(verdict, state.width, keys, state.glyphs), *gap]  # fmt: skip
+        for rank, name in enumerate(names)
+    ]
+    losses = loss_line(verdict, state.width, keys, state.glyphs)
+    lines = [header_line(state), *gap, verdict_line(verdict, state.width), losses, *gap]
     if height >= MIN_HEIGHT_FOR_TOTALS:
         pieces = _number_pieces({**state.fleet.totals(), "lost": nan})  # the verdict shows this one
         lines += [plain_line((" ", "text"), *fit_line(pieces, state.width - 2, 3)), BLANK]
@@ -87,13 +89,11 @@ def fleet_page_lines(state: FleetState) -> list[Line]:
 def header_line(state: FleetState) -> Line:
     """Returns the first line: source, number of answering machines, cost of monitoring, time."""
     fleet = state.fleet
-    machine_count = len(fleet.machines)
     connecting = sum(m.why == "connecting" for m in fleet.silent_machines)
     silent_count = len(fleet.silent_machines) - connecting
-    left_runs: list[Run] = [(" perftop", "key"), ("  fleet", "bright"), ("  ", "text"),
-                       (f"{machine_count} machine{'s' * (machine_count != 1)} ", "text"),
-                       (state.origin, "dim"),
-                       (f"  {len(fleet.answering_machines)} answer", "text")]  # fmt: skip
+    left_runs: list[Run] = [(" perftop", "key"), ("  fleet", "bright"), ("  ", "text")]
+    left_runs += [(f"{count_noun(len(fleet.machines), 'machine')} ", "text"), (state.origin, "dim")]
+    left_runs.append((f"  {len(fleet.answering_machines)} answer", "text"))
     left_runs += [(f"  {connecting} connecting", "dim")] if connecting else []
     verb = "does" if silent_count == 1 else "do"
     left_runs += [(f"  {silent_count} {verb} not", "alarm")] if silent_count else []
@@ -117,8 +117,10 @@ def fleet_verdict(state: FleetState) -> Verdict:
     costs = {cause: _sum_lost_and_busy(machines, cause) for cause, machines in by_cause.items()}
     causes = sorted(costs, key=lambda cause: -costs[cause][0])
     lost, busy = _sum_lost_and_busy(fleet.answering_machines)
-    losses = [Loss(costs[cause][0] / max(busy, 1e-9), kind_of_cause(*cause).marker,
-                   fleet_state.short_cause(*cause)) for cause in causes]  # fmt: skip
+    losses: list[Loss] = []
+    for cause in causes:
+        share, marker = costs[cause][0] / max(busy, 1e-9), kind_of_cause(*cause).marker
+        losses.append(Loss(share, marker, fleet_state.short_cause(*cause)))
     other_share = lost / max(busy, 1e-9) - sum(loss.share for loss in losses)
     losses += [Loss(other_share, theme.NEITHER, "others")] if other_share > 0 else []
     silence = _silence_sentence(state)
@@ -148,10 +150,9 @@ def fleet_verdict(state: FleetState) -> Verdict:
     shares = np.array(loss_series).reshape(-1, HISTORY_CELLS)
     counts = np.isfinite(shares).sum(axis=0)
     strip = np.where(counts, np.nan_to_num(shares).sum(axis=0) / np.maximum(counts, 1), nan)
-    return Verdict(
-        text, tuple(pieces), sign, severity, losses=tuple(losses), wanted_s=busy or nan,
-        span_s=ROW_SPAN_S, loss_history=tuple(strip.tolist()),
-    )  # fmt: skip
+    loss_history = tuple(strip.tolist())
+    verdict = Verdict(text, tuple(pieces), sign, severity, losses=tuple(losses))
+    return replace(verdict, wanted_s=busy or nan, span_s=ROW_SPAN_S, loss_history=loss_history)
 
 
 def _sum_lost_and_busy(
@@ -159,9 +160,9 @@ def _sum_lost_and_busy(
 ) -> tuple[float, float]:
     """Returns the CPU time lost to a cause (None: to all) and the busy CPU time per second, summed
     over all machines whose losses are known."""
-    numbers = [(m.lost_to(cause) if cause else m.numbers["lost"], m.numbers["busy"])
-               for m in machines]  # fmt: skip
-    known_pairs = [(lost, busy) for lost, busy in numbers if isfinite(lost) and isfinite(busy)]
+    lost_shares = [m.lost_to(cause) if cause else m.numbers["lost"] for m in machines]
+    pairs = zip(lost_shares, (m.numbers["busy"] for m in machines), strict=True)
+    known_pairs = [pair for pair in pairs if all(map(isfinite, pair))]
     return sum(lost * busy for lost, busy in known_pairs), sum(busy for _, busy in known_pairs)
 
 
@@ -321,19 +322,23 @@ def _selected_machine_lines(state: FleetState, machine: Machine, size: int) -> l
     pieces = _number_pieces(machine.numbers)
     if machine.is_answering:
         age_text = long_duration(round(1e9 * (state.now - machine.updated_at)))
-        pieces.append((2, [("age ", "dim"), (age_text, "text")]))
+        pieces += _fact(2, "age", age_text)
     lines.append([("  ", "text"), *fit_line(pieces, size - 2, 2)])
     share = f"{100 * machine.probe_share:.2f} % of a CPU" if isfinite(machine.probe_share) else ""
     version = f"perfprobe {machine.version}" if machine.version else ""
-    facts = ("runs", machine.tasks), ("probe", ", ".join(filter(None, (version, share))))
-    known_pieces: list[Piece] = [(rank, [(f"{name} ", "dim"), (safe_cells(text), "text")])
-                          for rank, (name, text) in enumerate(facts) if text]  # fmt: skip
-    lines.append([("  ", "text"), *fit_line(known_pieces, size - 2, 3)])
+    probe_text = ", ".join(filter(None, (version, share)))
+    facts = [*_fact(0, "runs", machine.tasks), *_fact(1, "probe", probe_text)]
+    lines.append([("  ", "text"), *fit_line(facts, size - 2, 3)])
     if remedy := cause_of(machine.cause[1]).remedy if machine.cause[0] else "":
         key: list[Run] = [("  ", "text"), (state.captions["try"], "key"), (" copy", "dim")]
         text = cut(remedy, size - 6 - width(key))
         lines.append(justify([("  try ", "dim"), (text, "key")], key, size))
     return [plain_line(*runs) for runs in lines]
+
+
+def _fact(rank: int, name: str, text: str) -> list[Piece]:
+    """Returns a named text as a part of a line; [] if there is no text."""
+    return [(rank, [(f"{name} ", "dim"), (safe_cells(text), "text")])] if text else []
 
 
 def newest_episode_lines(state: FleetState, max_episodes: int, size: int) -> list[Line]:

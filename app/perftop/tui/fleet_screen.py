@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import isnan
+from time import monotonic_ns, process_time
 from typing import ClassVar, Protocol
 
 from textual import events
@@ -44,6 +44,7 @@ _LABELS = {"open": "open", "metric": "number"}
 
 RunPerftop = Callable[[Sequence[str]], Awaitable[None]]
 """Runs perftop with these arguments, for one machine, and waits for it to end."""
+Clock = Callable[[], float]
 REFRESH_S = 1.0
 MAX_PROBLEM_LENGTH = 200
 """Maximum length of a source's problem, in characters."""
@@ -262,9 +263,8 @@ class FleetScreen(PageScreen):
 
 class FleetSource(ScreenSource):
     def __init__(
-        self, feed: FleetFeed, *, opener: RunPerftop | None = None,
-        cpu_clock: Callable[[], float] = time.process_time,
-    ) -> None:  # fmt: skip
+        self, feed: FleetFeed, *, opener: RunPerftop | None = None, cpu_clock: Clock = process_time
+    ) -> None:
         self._feed, self.run_perftop = feed, opener or self._run_on_terminal
         self._cost = CpuCost(cpu_clock)
 
@@ -296,7 +296,7 @@ class FleetSource(ScreenSource):
         feed = self._feed
         state.now, state.problem = feed.shown_time_s, safe_text(feed.problem, MAX_PROBLEM_LENGTH)
         state.update_s, state.origin = feed.update_s, feed.origin
-        share = self._cost.cpu_share(time.monotonic_ns())
+        share = self._cost.cpu_share(monotonic_ns())
         own_text = f"own {0.0 if isnan(share) else 100 * share:.1f} % here"
         state.facts = (f"every {duration(feed.update_s)}", own_text, *feed.cost_texts())
         is_paused = state.pause_text == "paused"

@@ -17,7 +17,7 @@ from perftop.session.fleet_machine import FIELDS, MIN_LOSS, Machine, MachineEpis
 from perftop.session.losses import WAIT_CAUSE, Cause
 from perftop.tui.shared.keys import key_captions
 from perftop.tui.shared.row_numbers import Scale
-from perftop.tui.shared.verdict import CALM_SIGN, MIN_ALARM_SHARE
+from perftop.tui.shared.verdict import CALM_SIGN, loss_level
 
 SILENT_SIGN = "○"
 MIN_POWER_IN_KW = 1e4
@@ -29,7 +29,7 @@ _RAMP_TOPS = {"lost": 0.3, "involuntary": 0.05, "steal": 0.3}
 MachineRow = tuple[Machine, ...]
 """A row of the table: one machine, or several with the same verdict."""
 LOSS_STYLES = "dim", "warn", "alarm"
-"""Styles of a lost share: below MIN_LOSS, below MIN_ALARM_SHARE, and from there on."""
+"""Styles of a lost share by its level, from 0 to 2."""
 MIN_LABEL_WIDTH = 6
 """Minimum width of the labels to the left of a heat map, in cells."""
 
@@ -225,8 +225,8 @@ def loss_wordings(cause: Cause, verb: str, amount: str, taker: str = "") -> list
     subject = safe_cells(cause_of(cause[1]).subject or f"A {cause_name(*cause)}")
     if taker:
         subject = f"{taker} ({short})"
-    return [f"{subject} {verb} {amount}", f"{subject}: {amount}",
-            f"{short[:1].upper()}{short[1:]}: {amount}"]  # fmt: skip
+    name = f"{short[:1].upper()}{short[1:]}"
+    return [f"{subject} {verb} {amount}", f"{subject}: {amount}", f"{name}: {amount}"]
 
 
 def machine_rows(state: FleetState) -> list[MachineRow]:
@@ -269,7 +269,7 @@ def number_cell(machine: Machine, key: str) -> Run:
     if value >= entry.min_highlighted:
         style = "alarm"
     elif key == "lost":
-        style = LOSS_STYLES[(value >= MIN_LOSS) + (value >= MIN_ALARM_SHARE)]
+        style = LOSS_STYLES[loss_level(value)]
     elif entry.unit == "ratio" and value < MIN_LOSS:
         style = "faint"
     return amount_text(key, value), style

@@ -27,7 +27,7 @@ from perftop.tui.fleet_state import (
     plain_line,
 )
 from perftop.tui.shared.row_numbers import Scale
-from perftop.tui.shared.verdict import CALM_SIGN
+from perftop.tui.shared.verdict import CALM_SIGN, loss_cell
 
 CALM_MARKERS = " ", CALM_SIGN
 NAME_WIDTHS = 10, 24
@@ -58,9 +58,12 @@ def table_columns(state: FleetState) -> Table:
 def heading_line(state: FleetState, table: Table) -> Line:
     """Returns the headings; that of the sorted column has an arrow in place of the unit."""
     order, arrow = state.choice.order, (FALLING, RISING)[state.choice.reverse]
-    marked = [replace(c, heading=f"{c.heading.partition(' ')[0]} {arrow}") if c.key == order else c
-              for c in table]  # fmt: skip
-    return plain_line(*((c.pad(c.heading), "bright" if c.key == order else "dim") for c in marked))
+    runs: list[Run] = []
+    for column in table:
+        is_sorted = column.key == order
+        heading = f"{column.heading.partition(' ')[0]} {arrow}" if is_sorted else column.heading
+        runs.append((column.pad(heading), "bright" if is_sorted else "dim"))
+    return plain_line(*runs)
 
 
 def machine_line(state: FleetState, table: Table, machine: Machine, *similar: Machine) -> Line:
@@ -119,10 +122,9 @@ def _cell(state: FleetState, machine: Machine, column: Column, verdict: list[Run
 
 def _loss_bar(share: float, *, is_answering: bool) -> Run:
     """Returns a bar for a lost share, at most seven eighths high, so that rows do not touch."""
-    if not isfinite(share):
-        return (" ", "text") if is_answering else (UNKNOWN_TASK, "faint")
-    style = "hot" if share >= 5 * MIN_LOSS else "warn" if share >= MIN_LOSS else "rule"
-    return theme.LEVELS[max(1, min(7, round(share * 14)))], style
+    if not isfinite(share) and not is_answering:
+        return UNKNOWN_TASK, "faint"
+    return loss_cell(share, 14, 7)
 
 
 def hidden_machines_line(state: FleetState, hidden_machines: Sequence[Machine]) -> Line:
@@ -164,8 +166,8 @@ def rack_lines(state: FleetState, width: int) -> list[Line]:
     for rack, machines in by_rack.items():
         worst_first = sorted(machines, key=lambda m: -np.nan_to_num(m.numbers["lost"]))
         worst_first.sort(key=lambda m: m.is_answering)
-        runs: list[Run] = [(f" {safe_cells(rack):<{name_width}}", "text"),
-                           (f"{len(machines):>4}  ", "dim")]  # fmt: skip
+        name = f" {safe_cells(rack):<{name_width}}"
+        runs: list[Run] = [(name, "text"), (f"{len(machines):>4}  ", "dim")]
         count = (width - name_width - 12) // (RACK_CELL_WIDTH + 1)
         for machine in worst_first[:count]:
             runs += [_loss_cell(state, machine, RACK_CELL_WIDTH), (" ", "text")]

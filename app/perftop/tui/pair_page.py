@@ -37,7 +37,7 @@ from perftop.output.compare.comparison import (
     compare,
     loss_sentences,
 )
-from perftop.output.compare.readings import RecordingReader, format_like, unit_of
+from perftop.output.compare.readings import Reading, RecordingReader, format_like, unit_of
 from perftop.output.compare.text import change_text, verdict_word
 from perftop.output.run_summary import setting_label, value_text
 from perftop.session.history import Times
@@ -145,6 +145,10 @@ class Track(RecordingReader):
         amounts, sizes = (np.diff(np.interp(edges_ns, ends_ns, part)) for part in parts)
         return np.where(sizes > 0, amounts / np.where(sizes > 0, sizes, 1.0), nan)
 
+    def reading_between(self, start_ns: int, end_ns: int) -> Reading:
+        """Returns the numbers of a part of the recording, given by raw times in ns."""
+        return self.series.reading_between(self.readings[0], start_ns, end_ns)
+
     def _cumulative_sums(self) -> dict[str, tuple[Floats, Floats, Floats]]:
         """Returns, by key, the start of the first slice and the ends of all slices, and two
         cumulative sums up to these times, whose quotient is a mean."""
@@ -187,8 +191,8 @@ class PairState:
         """Compares the recordings, both of which must have been read, or their selected range."""
         a, b = (track.readings for track in self.tracks)
         for start_ns, end_ns in self.ranges_ns if a and b else ():
-            a, b = ([track.series.reading_between(track.readings[0], start_ns + ns, end_ns + ns)]
-                    for track, ns in zip(self.tracks, self.origins_ns, strict=True))  # fmt: skip
+            sides = zip(self.tracks, self.origins_ns, strict=True)
+            a, b = ([track.reading_between(start_ns + ns, end_ns + ns)] for track, ns in sides)
         self.comparison = compare([("", a, b)])[0] if a and b else None
 
     def select_range(self, start_s: float, end_s: float) -> None:
@@ -205,13 +209,10 @@ class PairState:
         """Aligns the recordings at the next moment found in both. The cursor stays at its time in
         A; a range is cleared, because it would no longer be the same."""
         labels = [str(mark.evidence["label"]) for mark in self.tracks[0].session.marks]
-        moments = [
-            Alignment(),
-            Alignment("command"),
-            *(Alignment("mark", label) for label in labels),
-        ]
-        by_origins = {tuple(track.origin_ns(moment) for track in self.tracks): moment
-                      for moment in reversed(moments)}  # fmt: skip
+        moments = [Alignment(), Alignment("command"), *(Alignment("mark", name) for name in labels)]
+        by_origins: dict[tuple[int | None, ...], Alignment] = {}
+        for moment in reversed(moments):
+            by_origins[tuple(track.origin_ns(moment) for track in self.tracks)] = moment
         choices = [m for origins, m in reversed(by_origins.items()) if None not in origins]
         self.has_only_alignment = len(choices) < 2
         later = choices[choices.index(self.alignment) + 1 :] if self.alignment in choices else []
@@ -228,10 +229,9 @@ class PairState:
     def origins_ns(self) -> tuple[int, int]:
         """Raw times in ns of A and B at zero on the axis: the alignment or, if a recording does not
         have it (yet), the start."""
-        origins = [track.origin_ns(self.alignment) for track in self.tracks]
-        a, b = (track.ends_ns[0] if origin is None else origin
-                for track, origin in zip(self.tracks, origins, strict=True))  # fmt: skip
-        return a, b
+        a, b = (track.origin_ns(self.alignment) for track in self.tracks)
+        start_of_a, start_of_b = (track.ends_ns[0] for track in self.tracks)
+        return start_of_a if a is None else a, start_of_b if b is None else b
 
     @property
     def extent_s(self) -> tuple[float, float]:
@@ -353,10 +353,11 @@ def _work_runs(comparison: Comparison, *, ascii_: bool) -> list[Run]:
     """Returns the difference in instructions per second, and its factors; [] if one of them is
     unknown."""
     rows = {row.number.key: row for row in comparison.rows}
-    factors = {name: rows[key].side_b / rows[key].side_a for name, key in WORK_FACTORS.items()
-               if key in rows and rows[key].side_a}  # fmt: skip
-    if len(factors) < len(WORK_FACTORS):
-        return []
+    factors = {}
+    for name, key in WORK_FACTORS.items():
+        if key not in rows or not rows[key].side_a:
+            return []
+        factors[name] = rows[key].side_b / rows[key].side_a
 
     def change(key: str, factor: float) -> Run:
         text = f"{100 * (factor - 1):+z.1f}"
@@ -391,11 +392,11 @@ def _pair_verdict(comparison: Comparison) -> Verdict:
     sides = comparison.side_a, comparison.side_b
     of_a, of_b = (side[0].numbers.get("lost_ratio", nan) for side in sides)
     of_a_text = f"({percent(of_a)} in A)" if isfinite(of_a) else ""
-    return Verdict(
-        answer, (*evidence, *loss_sentences(comparison), *settings), sign, severity,
-        losses=(Loss(of_b, DROP_SIGN, of_a_text),) if isfinite(of_b) else (),
-        wanted_s=1.0 if isfinite(of_b) else nan, span_s=VERDICT_SPAN_NS / 1e9,
-    )  # fmt: skip
+    pieces = *evidence, *loss_sentences(comparison), *settings
+    verdict = Verdict(answer, pieces, sign, severity, span_s=VERDICT_SPAN_NS / 1e9)
+    if not isfinite(of_b):
+        return verdict
+    return replace(verdict, losses=(Loss(of_b, DROP_SIGN, of_a_text),), wanted_s=1.0)
 
 
 def _chart_lines(pair: PairState, room: int) -> list[Line]:
@@ -415,15 +416,17 @@ def _chart_lines(pair: PairState, room: int) -> list[Line]:
     gap = [BLANK] if left_lines >= gap_lines else []
     # The first charts are one line higher if that fills the screen.
     higher_count = (left_lines - len(gap) * gap_lines) // 2 * (chart_height < MAX_CHART_LINES)
-    bands = (_chart_band(pair, NUMBERS[key], chart_height + (i < higher_count))
-             for i, key in enumerate(keys))  # fmt: skip
-    return [line for band in bands for line in (*band, *gap)]
+    lines: list[Line] = []
+    for i, key in enumerate(keys):
+        lines += [*_chart_band(pair, NUMBERS[key], chart_height + (i < higher_count)), *gap]
+    return lines
 
 
 def _chart_band(pair: PairState, number: Number, chart_height: int) -> list[Line]:
     """Returns the charts of a number, A above B, and the line of their difference."""
-    values = [track.values(number.key, pair.axis_of_track(side).edges)
-              for side, track in enumerate(pair.tracks)]  # fmt: skip
+    axes = pair.axis_of_track(0), pair.axis_of_track(1)
+    pairs = zip(pair.tracks, axes, strict=True)
+    values = [track.values(number.key, axis.edges) for track, axis in pairs]
     known_values = np.concatenate([series[np.isfinite(series)] for series in values])
     highest = float(known_values.max()) if len(known_values) else 1.0
     is_share = number.unit == "ratio"
@@ -442,10 +445,9 @@ def _chart_band(pair: PairState, number: Number, chart_height: int) -> list[Line
     for (side, style), series in zip(SIDES, values, strict=True):
         area_style = STYLES_BY_NUMBER.get(number.key, "user")
         area = charts.area_chart(series / top, chart_height, area_style, ascii_=pair.ascii)
-        is_known = isfinite(float(series[cell]))
-        number_style = "text" if is_known else "faint"
-        value: list[Run] = [(number.text(float(series[cell]), GHZ), number_style),
-                            (f"  {side} ", style)]  # fmt: skip
+        at_cursor = float(series[cell])
+        number_style = "text" if isfinite(at_cursor) else "faint"
+        value: list[Run] = [(number.text(at_cursor, GHZ), number_style), (f"  {side} ", style)]
         for row, runs in enumerate(chart_lines(area), 1):
             head = name if side == "A" and row == 1 else []
             right = value if row == chart_height else []
@@ -473,10 +475,10 @@ def _verdict_runs(pair: PairState, key: str) -> list[list[Run]]:
     change = change_text(row, "+-" if pair.ascii else "±").strip().replace("-", "−")
     a, b = (format_like(row.number, value, row.side_a) for value in (row.side_a, row.side_b))
     texts = [f"{change} {verdict_word(row)}", f"{a}, {b} {unit_of(row.number)}"]
-    cause = [] if row.cause is None else [
-        (f" {kind_of_cause(*row.cause).marker} ", "alarm"),
-        (cut(cause_of(row.cause[1]).name, room - 2), "text"),
-    ]  # fmt: skip
+    cause: list[Run] = []
+    if row.cause is not None:
+        name = cut(cause_of(row.cause[1]).name, room - 2)
+        cause = [(f" {kind_of_cause(*row.cause).marker} ", "alarm"), (name, "text")]
     return [[(f" {cut(texts[0], room)}", style)], [(f" {cut(texts[1], room)}", "dim")], cause]
 
 

@@ -121,8 +121,8 @@ class PairSource(ScreenSource):
 
     def make_screen(self) -> PairScreen:
         a, b = (Track(recording.path.name, recording.hello) for recording in self._recordings)
-        pair = PairState((a, b), self._alignment, ascii=self.app.ascii,
-                    captions=key_captions(self.app.config.keys))  # fmt: skip
+        captions = key_captions(self.app.config.keys)
+        pair = PairState((a, b), self._alignment, ascii=self.app.ascii, captions=captions)
         self.screen = PairScreen(pair)
         return self.screen
 

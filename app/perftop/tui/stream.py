@@ -68,12 +68,11 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
 
     def make_screen(self) -> Monitor:
         config = self.app.config
-        self.settings = ViewSettings(
-            units=config.units, columns=config.columns, ascii=self.app.ascii,
-            tour_notes=[*range(len(TOUR_NOTES))] if self._tour else [],
-            captions=keys.key_captions(config.keys),
-        )  # fmt: skip
-        return Monitor(self.settings, self)
+        settings = ViewSettings(units=config.units, columns=config.columns, ascii=self.app.ascii)
+        settings.captions = keys.key_captions(config.keys)
+        settings.tour_notes = [*range(len(TOUR_NOTES))] if self._tour else []
+        self.settings = settings
+        return Monitor(settings, self)
 
     def on_screen_ready(self) -> None:
         self._schedule_check(1.0)
@@ -163,8 +162,8 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
     def on_unknown_key(self, key: str) -> None:
         is_key = any(key in k.keys.split(",") for k in keys.KEYS)
         scope_text = "in this view" if is_key else "in perftop"
-        self.show_notice(f"{keys.key_caption(key)} has no action {scope_text}; "
-                 f"{self.settings.captions['help']} lists all keys")  # fmt: skip
+        caption, help_key = keys.key_caption(key), self.settings.captions["help"]
+        self.show_notice(f"{caption} has no action {scope_text}; {help_key} lists all keys")
 
     async def open_palette(self) -> None:
         from textual.widgets import Input
@@ -374,9 +373,8 @@ class LiveSource(StreamSource):
 
 
 def run(
-    probe: AnyProbe, interval_ns: int, config: Config, *, on_start: Callable[[], None],
-    mouse: bool = True,
-) -> int:  # fmt: skip
+    probe: AnyProbe, interval_ns: int, config: Config, *, on_start: Callable[[], None], mouse: bool
+) -> int:
     """Runs the app as `run_app` does. Also raises Failed if the stream failed."""
     source = LiveSource(
         lambda: open_stream(probe, restarts=True), interval_ns,

@@ -94,7 +94,7 @@ def test_the_screen_is_drawn_on_stdout_if_stderr_is_not_a_terminal(
 
         monkeypatch.setattr(PerfTopApp, "run_async", draw)
         probe: Any = SimpleNamespace(set_batch_length=None)  # never used
-        assert stream.run(probe, INTERVAL_NS, Config(), on_start=lambda: None) == 0
+        assert stream.run(probe, INTERVAL_NS, Config(), on_start=lambda: None, mouse=True) == 0
         assert select.select([seen], [], [], 5)[0], "nothing was drawn on the terminal"
         assert seen.read(100) == rb"\udcff drawn"
         assert id(sys.__stderr__) == id(stderr)
@@ -109,7 +109,9 @@ def test_the_first_picture_handles_signals_until_the_app_does(
     monkeypatch.setattr(app_module, "hold_signals", lambda: steps.append("holds signals"))
     monkeypatch.setattr(app_module, "run_loop", lambda *_, **__: steps.append("runs"))
     probe: Any = SimpleNamespace(set_batch_length=None)
-    stream.run(probe, INTERVAL_NS, Config(), on_start=lambda: steps.append("handed over"))
+    stream.run(
+        probe, INTERVAL_NS, Config(), on_start=lambda: steps.append("handed over"), mouse=True
+    )
     assert steps == ["holds signals", "handed over", "runs"]
 
 

@@ -57,6 +57,20 @@ CALM_SIGN = "✓"
 _NUMBER = re.compile(r"\d+(?:\.\d+)? %")
 
 
+def loss_level(share: float) -> int:
+    """Returns 0 for a lost share that is small or unknown, 1 for a warning, 2 for an alarm."""
+    return (share >= MIN_WARNING_SHARE) + (share >= MIN_ALARM_SHARE)
+
+
+def loss_cell(share: float, eighths: int = 8, max_eighths: int = 8) -> Run:
+    """Returns a cell with a bar for a lost share, blank if unknown. `eighths`: height of the bar
+    for the share 1; it is at most `max_eighths` high."""
+    if not isfinite(share):
+        return " ", "text"
+    bar = theme.LEVELS[max(1, min(max_eighths, round(eighths * share)))]
+    return bar, ("rule", "warn", "hot")[loss_level(share)]
+
+
 class Loss(NamedTuple):
     """The loss to one cause, as a share of the time that tasks wanted to run."""
 
@@ -107,7 +121,7 @@ class Verdict:
     @property
     def level(self) -> int:
         """0: calm; 1: little is lost; 2: much is lost."""
-        return (self.severity >= MIN_WARNING_SHARE) + (self.severity >= MIN_ALARM_SHARE)
+        return loss_level(self.severity)
 
     @property
     def marker_style(self) -> str:
@@ -453,11 +467,7 @@ def loss_line(
     runs += _bar(verdict, bar_width, SHAPES_BY_GLYPHS.get(glyphs, ""))
     end = [*fit_line([*keys], size - width(runs) - 4, 3), (" ", "text")]
     room = size - width(runs) - width(end)
-    strip: list[Run] = [("10 min ", "dim")]
-    for share in verdict.loss_history:
-        step = (share >= MIN_WARNING_SHARE) + (share >= MIN_ALARM_SHARE)
-        sign = theme.LEVELS[max(1, min(8, round(8 * share)))] if isfinite(share) else " "
-        strip.append((sign, ("rule", "warn", "hot")[step] if isfinite(share) else "text"))
+    strip: list[Run] = [("10 min ", "dim"), *map(loss_cell, verdict.loss_history)]
     if any(map(isfinite, verdict.loss_history)) and width(strip) + 6 <= room:
         end = [*strip, ("   ", "text"), *end]
         room -= width(strip) + 3
