@@ -221,6 +221,81 @@ def test_shapes_are_drawn_if_the_locale_and_stdout_support_them(
     assert supports_unicode() == has_shapes
 
 
+# --- the shown moment and its interval
+
+
+async def test_the_interval_is_between_the_sample_period_and_five_seconds() -> None:
+    """Samples are 0.1 s apart. The first interval is 0.2 s."""
+    async with running_app(Machine()) as run:
+        source, lengths_ms = run.source, list[int]()
+        for direction in (-1, -1, 0, *([1] * 6), -1, 0):
+            source.change_interval(direction)
+            lengths_ms.append(source.status.interval_ns // 10**6)
+        assert lengths_ms == [100, 100, 200, 500, 1000, 2000, 5000, 5000, 5000, 2000, 200]
+
+
+async def test_steps_and_skips_end_at_both_ends_of_the_history() -> None:
+    async with running_app(Machine()) as run:
+        await run.intervals(10)
+        source = run.source
+
+        def shown_s() -> float:
+            return (run.interval.time_ns - run.session.hello.raw_ns) / 1e9
+
+        newest_s = shown_s()
+        shown = []
+        for steps in (0, -1, -2, 1, -1000, -1, 1, 1000):
+            source.step(steps)
+            shown.append(round(shown_s(), 3))
+        assert shown == pytest.approx(
+            [newest_s, newest_s - 0.1, newest_s - 0.3, newest_s - 0.2, 0.1, 0.1, 0.2, newest_s]
+        )
+        source.skip(-1)
+        assert shown_s() == pytest.approx(newest_s - 1)
+        source.skip(-10)
+        assert shown_s() == pytest.approx(0.1)
+        assert source.is_paused
+        source.select_range(source.session.hello.raw_ns + 3 * 10**8, source.session.now_ns)
+        assert run.interval.elapsed_s == pytest.approx(newest_s - 0.3)
+        assert source.status.is_range
+        source.step(0)
+        assert run.interval.elapsed_s == pytest.approx(0.2)
+        assert not source.status.is_range
+
+
+@pytest.mark.parametrize(("after_s", "notice"), [(9.9, "x"), (10.0, "")])
+async def test_a_notice_is_shown_for_ten_seconds(after_s: float, notice: str) -> None:
+    async with running_app(Machine()) as run:
+        start_s = run.source.clock()
+        run.source.show_notice("x")
+        run.source.clock = lambda: start_s + after_s
+        run.source.show()
+        assert run.source.status.notice == notice
+
+
+@pytest.mark.parametrize(("after_s", "silent_s"), [(3.2, None), (3.3, 3.3)])
+async def test_silence_is_reported_after_three_seconds_and_two_samples(
+    after_s: float, silent_s: float | None
+) -> None:
+    async with running_app(Machine()) as run:
+        source = run.source
+        start_s = source.clock()
+        source.clock = lambda: start_s + after_s
+        assert source.complete_status(source.status).silent_s == silent_s
+        ended = source.status._replace(failure_text="the probe has ended")
+        assert source.complete_status(ended).silent_s is None
+
+
+@pytest.mark.parametrize(
+    ("key", "place"), [("x", "in perftop"), ("left_curly_bracket", "in this view")]
+)
+async def test_a_key_without_an_action_here_is_answered(key: str, place: str) -> None:
+    async with running_app(Machine()) as run:
+        run.source.on_unknown_key(key)
+        caption = "x" if key == "x" else "{"
+        assert run.source.status.notice == f"{caption} has no action {place}; ? lists all keys"
+
+
 # --- messages on the screen: effects of keys, a broken link, and a restarted machine
 
 

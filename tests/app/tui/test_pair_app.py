@@ -211,3 +211,52 @@ def test_work_per_second_is_made_of_its_factors(tracks: tuple[Track, Track]) -> 
     assert lines[lines.index(a_episodes) + 1].endswith("██ worse  ██ better")
     result.comparison = replace(result.comparison, rows=rows[:1])
     assert "work per second" not in text(pair_page(result)[3][0])
+
+
+@pytest.mark.parametrize(("size", "cells"), [(120, 69), (110, 59), (109, 84), (40, 15), (20, 10)])
+def test_the_axis_has_the_cells_beside_the_labels_and_the_verdicts(
+    tracks: tuple[Track, Track], size: int, cells: int
+) -> None:
+    assert state(tracks, Alignment(), width=size).cells == cells
+
+
+@pytest.mark.parametrize(("zoom", "cursor", "window"), [
+    (1.0, 0.5, (0.0, 1.0)), (4.0, 0.0, (0.0, 0.25)), (4.0, 0.5, (0.375, 0.625)),
+    (4.0, 1.0, (0.75, 1.0)), (4096.0, 0.5, None),
+])  # fmt: skip
+def test_the_cursor_is_in_the_middle_of_a_zoomed_axis(
+    tracks: tuple[Track, Track], zoom: float, cursor: float, window: tuple[float, float] | None
+) -> None:
+    """Times are shares of the length of both recordings; None: a second, which is the minimum."""
+    first_s, last_s = state(tracks, Alignment("mark", "solve")).extent_s
+    length_s = last_s - first_s
+    assert (first_s, last_s) == pytest.approx((-8.0, 10.0), abs=0.11)
+    result = state(
+        tracks, Alignment("mark", "solve"), zoom=zoom, cursor_s=first_s + cursor * length_s
+    )
+    ends_s = [(end_s - first_s) / length_s for end_s in result.window_s]
+    half = 0.5 / length_s
+    assert ends_s == pytest.approx(window or (cursor - half, cursor + half))
+    cell = round((cursor - ends_s[0]) / (ends_s[1] - ends_s[0]) * result.cells)
+    assert result.cursor_cell == pytest.approx(min(cell, result.cells - 1), abs=1)
+
+
+def test_the_cursor_stays_between_the_ends_of_the_recordings(
+    tracks: tuple[Track, Track],
+) -> None:
+    result = state(tracks, Alignment())
+    first_s, last_s = result.extent_s
+    for seconds, at_s in ((1.5, first_s + 1.5), (-9.0, first_s), (1e9, last_s), (-1, last_s - 1)):
+        result.move_cursor(seconds)
+        assert result.cursor_s == pytest.approx(at_s)
+
+
+def test_small_losses_have_no_chart(tracks: tuple[Track, Track]) -> None:
+    """A chart of a loss needs half a per cent; that of another number, any value above 0."""
+    means = {"steal": 0.005, "lost_ratio": 0.0051, "util": 0.0, "ipc": 1e-9, "busy_hz": 3e9}
+    sums = {key: (np.arange(2.0), np.array([0, 2 * mean]), np.array([0, 2.0]))
+            for key, mean in means.items()}  # fmt: skip
+    sums["both"] = np.arange(2.0), np.array([0, 1.0]), np.zeros(2)
+    track = Track("a", tracks[0].session.hello)
+    track._sums_cache = track.session.frames, sums
+    assert track.keys == {"lost_ratio", "ipc", "busy_hz"}
