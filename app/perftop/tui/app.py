@@ -310,8 +310,8 @@ class TerminalDriver(LinuxDriver):
         screen = self._file
         self._is_lost = threading.Event()
         self._wait_left_s = float("inf")
-        """Seconds for which perftop may still wait for the terminal. Other time does not count: if
-        the app needs a second to start after a signal, it can still restore the terminal."""
+        """Seconds for which perftop may still wait for the terminal. Only waits count: if the app
+        needs a second to start after a signal, it can still restore the terminal."""
         self._file: Any = _TerminalFile(screen.fileno(), screen.encoding, self._report_hangup)
         self.exit_event: _EndEvent = _EndEvent(self.fileno, self._report_hangup)
 
@@ -366,7 +366,7 @@ class TerminalDriver(LinuxDriver):
             if self.exit_event.wait_for_input(ESCAPE_CHECK_S if in_sequence else None):
                 with suppress(OSError):  # the terminal may have just vanished
                     typed_bytes = os.read(self.fileno, 4096)
-            if text := decode(typed_bytes):  # '' if a character is incomplete would end the parser
+            if text := decode(typed_bytes):  # '', as for half a character, would end the parser
                 for event in parser.feed(text):
                     self.process_message(event)
             for event in parser.tick():

@@ -56,7 +56,7 @@ class CommandSource(LiveSource):
         self._reading: asyncio.Task[None] | None = None
         self._is_screen_closed = False
         self._is_stopped = False
-        """Whether the user ended perftop before the command started, which must then not start."""
+        """Whether the user ended perftop before the command started; then it must not start."""
         self._has_reported_end = False
         """Whether a notice has reported the command's end."""
         self._printout = OutputLines()

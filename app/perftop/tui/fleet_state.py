@@ -126,8 +126,8 @@ def plain_line(*runs: Run) -> Line:
 
 
 def worst_marker(machine: Machine) -> Run:
-    """Returns the marker of a machine: of its cause or worst episode, or that it does not answer,
-    or that nothing is slowing it down; blank if that is unknown."""
+    """Returns the marker of a machine: one for silence, for its cause or worst episode, for a
+    suspect counter, or for no loss; blank if its losses are unknown."""
     if not machine.is_answering:
         return SILENT_SIGN, "dim" if machine.why == "connecting" else "alarm"
     kinds = {episode.group[0] for episode in machine.running if episode.is_wrong}

@@ -58,8 +58,8 @@ from perftop.tui.shared.verdict import (
 MIN_AXIS_S = 1.0
 CHARTED_NUMBER_KEYS = ("busy_hz", "power_w", "util", "ipc", "lost_ratio", "waited_s", "both",
                        "steal", "kernel_cycles")  # fmt: skip
-"""Keys of the numbers with charts, in the order of the screen. If not all fit,
-those that the largest differing losses explain are shown, then the first ones."""
+"""Keys of the numbers with charts, in the order of the screen. If not all fit, those that the
+largest differences in losses affect are shown, then the first ones."""
 STYLES_BY_NUMBER = {"busy_hz": "clock", "ipc": "ipc", "steal": "loss", "lost_ratio": "loss",
                     "waited_s": "loss", "kernel_cycles": "kernel", "both": "both"}  # fmt: skip
 """Styles of charts by number; all other charts have the style "user"."""

@@ -47,7 +47,7 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
     continues while paused. Times are monotonic, in ns."""
 
     def __init__(self, interval_ns: int, *, starts_early: bool = False, tour: bool = False) -> None:
-        """`interval_ns`: what numbers cover. `tour`: whether to show the notes for new users."""
+        """`interval_ns`: time that numbers cover. `tour`: whether to show notes for new users."""
         super().__init__(interval_ns, starts_early=starts_early)
         self.clock: Callable[[], float] = time.monotonic
         self.cost = CpuCost(time.process_time)
