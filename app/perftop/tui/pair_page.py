@@ -75,8 +75,9 @@ MIN_LINES_WITH_GAP = 6
 """Minimum lines per number to keep one of them blank."""
 MIN_HEIGHT_FOR_GAPS = 30
 """Minimum lines of the screen to show blank lines around the verdict."""
-MIN_SCALE_TOP = 0.02
-"""Minimum upper end of the scale of a share; less is noise."""
+MIN_SCALE_TOP, MAX_SMALL_SHARE = 0.02, 0.1
+"""Minimum upper end of the scale of a share, as less is noise, and the maximum highest share for
+which it does not end at 1."""
 MIN_DIFFERENCE_TOP = 0.1
 """Minimum upper end of the scale of a difference, as a share of the scale of both charts."""
 SCALE_HEADROOM = 1.12
@@ -422,17 +423,21 @@ def _chart_lines(pair: PairState, room: int) -> list[Line]:
     return lines
 
 
+def chart_top(number: Number, highest: float) -> float:
+    """Returns the upper end of the scale of both charts for the highest value of the number."""
+    is_share = number.unit == "ratio"
+    if is_share and highest > MAX_SMALL_SHARE:
+        return 1.0
+    return max(highest, MIN_SCALE_TOP if is_share else 1e-9) * SCALE_HEADROOM
+
+
 def _chart_band(pair: PairState, number: Number, chart_height: int) -> list[Line]:
     """Returns the charts of a number, A above B, and the line of their difference."""
     axes = pair.axis_of_track(0), pair.axis_of_track(1)
     pairs = zip(pair.tracks, axes, strict=True)
     values = [track.values(number.key, axis.edges) for track, axis in pairs]
     known_values = np.concatenate([series[np.isfinite(series)] for series in values])
-    highest = float(known_values.max()) if len(known_values) else 1.0
-    is_share = number.unit == "ratio"
-    top = max(highest, MIN_SCALE_TOP if is_share else 1e-9) * SCALE_HEADROOM
-    if is_share and highest > 0.1:
-        top = 1.0
+    top = chart_top(number, float(known_values.max()) if len(known_values) else 1.0)
     cell = pair.cursor_cell
     unit = f"{number.unit_name(GHZ)}{'/s' * number.is_unbounded}"
     verdicts = iter(_verdict_runs(pair, number.key) if pair.verdict_width else ())

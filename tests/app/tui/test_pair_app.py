@@ -13,12 +13,14 @@ from roots import ROOT
 from perfprobe import wire
 from perftop.draw import theme
 from perftop.draw.strips import text, width
+from perftop.model.numbers import NUMBERS
 from perftop.recording.file import Recording
 from perftop.tui.pair_page import (
     LABEL_WIDTH,
     Alignment,
     PairState,
     Track,
+    chart_top,
     pair_page,
 )
 
@@ -260,3 +262,13 @@ def test_small_losses_have_no_chart(tracks: tuple[Track, Track]) -> None:
     track = Track("a", tracks[0].session.hello)
     track._sums_cache = track.session.frames, sums
     assert track.keys == {"lost_ratio", "ipc", "busy_hz"}
+
+
+@pytest.mark.parametrize(("key", "highest", "top"), [
+    ("util", 0.101, 1.0), ("util", 0.1, 0.112), ("util", 0.019, 0.0224), ("util", 0.0, 0.0224),
+    ("busy_hz", 3e9, 3.36e9), ("ipc", 0.01, 0.0112), ("ipc", 0.0, 1.12e-9),
+])  # fmt: skip
+def test_charts_of_small_shares_have_a_scale_of_their_own(
+    key: str, highest: float, top: float
+) -> None:
+    assert chart_top(NUMBERS[key], highest) == pytest.approx(top)
