@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import product
+from math import nan
 
 import make
 import pytest
@@ -21,20 +22,24 @@ from perfprobe.wire import Hello, Multiplier
 from perftop.base.text import GHZ, clock_time
 from perftop.draw import strips
 from perftop.draw.charts import GAP_CAUSES, ChartColumn, _gap_of
+from perftop.model.kinds import Episode
 from perftop.output.why_report import report
 from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.overview.chart_cells import MIN_WIDTH, ChartLayout, chart_layout
 from perftop.tui.overview.chart_numbers import (
+    ChartUnit,
+    UnitValues,
     chart_units,
+    numbers_beside_clock,
     title_runs,
     unit_values,
 )
 from perftop.tui.overview.charts import ChartPage
 from perftop.tui.overview.columns import RowHistories
 from perftop.tui.overview.overview import Overview
-from perftop.tui.shared.cores import Cores
+from perftop.tui.shared.cores import Core, Cores
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.panels import core_panel
 from perftop.tui.shared.row_numbers import RowNumbers, ViewSettings
@@ -250,6 +255,48 @@ def test_brackets_of_both_ranges_are_whole_and_the_time_is_beside_them(
         # Far from the cursor, the label would seem to be the time of another moment.
         has_room = seconds < 6.0 or gap_s == 4.0 or end_ns == b_ns
         assert labels == [f" {clock_time(session.unix(end_ns))} "] * has_room
+
+
+@pytest.mark.parametrize(("loser", "label"), [(None, "IPC 1"), (0, "IPC 1"), (2, "IPC 2")])
+def test_the_ipc_chart_is_that_of_the_sibling_that_loses(loser: int | None, label: str) -> None:
+    """CPU 0, the busier one, has an IPC of 0.6, and its sibling, CPU 2, one of 1.8."""
+    loads = {0: CpuLoad(0.9, ipc=0.6), 2: CpuLoad(0.8, ipc=1.8), 1: CpuLoad(0), 3: CpuLoad(0)}
+    session, interval = session_after_samples(Machine(cores=2, loads=loads))
+    if loser is not None:
+        begin_ns = session.now_ns - 10**9
+        session.running[:] = [Episode("neighbour", [loser], begin_ns, None, 0.3, "sibling")]
+    result = ChartPage(session, Cores(session), ViewSettings(cpu=0, window_s=30.0))
+    assert result.choose_layout(60, 200)
+    result.make_lines(interval, range(2))
+    (line,) = (line for line in map(strips.text, result.lines[:16]) if "IPC " in line[:8])
+    assert line[:8].strip(" ▌") == label
+
+
+VALUES = UnitValues(
+    ChartUnit(0, Core(0, 0, 0, None, (0,), 0, (0,)), (0,), (0,), "CPU 0"), {}, {}, (), (),
+    marker=(" ", "text"), tasks=["maker 7 90 %"], hz=nan, ceiling_hz=nan, is_below_ceiling=True,
+    ipc=1.5, ipc_marker=(" ", "text"), is_online=True, is_asleep=False, clock=GHZ,
+    waiting_tasks=0.0, has_counters=True,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("rows", "ghz", "ceiling_ghz", "has_title", "texts"), [
+    (4, 3.9, 4.0, True, ["4.00 −0.10", "3.90 clock ▼", "", ""]),
+    (4, 1.9, 4.0, True, ["4.00 ceiling", "−2.10", "1.90 clock ▼", ""]),
+    (4, 3.2, 4.0, True, ["4.00 −0.80", "3.20 clock ▼", "", ""]),
+    (4, 1.2, 1.5, True, ["", "", "1.50 −0.30", "1.20 clock ▼"]),
+    (4, 1.2, 1.5, False, ["", "1.50 −0.30", "1.20 ▼", "maker 7 90 %"]),
+    (2, 1.2, 4.0, False, ["4.00 −2.80", "1.20 ▼ maker 7"]),
+    (1, 3.9, 4.0, False, ["3.90 ▼ maker 7"]),
+])  # fmt: skip
+def test_clock_and_ceiling_are_at_their_heights(
+    rows: int, ghz: float, ceiling_ghz: float, has_title: bool, texts: list[str]
+) -> None:
+    """On a scale from 1 to 4 GHz. Without a title, the last line has the task."""
+    values = VALUES._replace(hz=1e9 * ghz, ceiling_hz=1e9 * ceiling_ghz)
+    lines = numbers_beside_clock(values, (1e9, 4e9), rows, 19, has_title=has_title)
+    assert [strips.text(line).strip() for line in lines] == texts
+    assert {strips.width(line) for line in lines} == {19}
 
 
 @pytest.mark.parametrize(("busy", "is_shown"), [(0.5, True), (0.005, False)])

@@ -141,6 +141,40 @@ def test_folding_can_be_never_or_always() -> None:
     assert line_kinds(5, "needed", bare=True) == ["row"] * 30
 
 
+async def test_folded_packages_stand_for_a_core_each() -> None:
+    async with running_app(machine(), (100, 18)) as run:
+        grid, settings = run.grid, run.monitor.settings
+        await run.pilot.press("t", "t")
+        assert [grid.cpu_of_line(y) for y in range(3)] == [0, 10, 20]
+        await run.pilot.press("down")
+        assert settings.cpu == 10
+        settings.cpu = 13
+        assert [grid.cpu_of_line(y) for y in range(3)] == [0, 13, 20]
+
+
+async def test_a_click_on_a_fixed_package_line_selects_its_first_core() -> None:
+    async with running_app(machine(), (100, 16)) as run:
+        grid, settings = run.grid, run.monitor.settings
+        below = len(grid.header_lines) + grid.height
+        assert len(grid._arrangement.fixed_below) == 2
+        for y, cpu in ((below + 1, 20), (1, 0), (below, 10)):
+            await run.pilot.click("#overview", offset=(20, y))
+            assert settings.cpu == cpu
+        await run.pilot.press("t")
+        for y, cpu in ((2, 10), (3, 20), (1, 0)):
+            await run.pilot.click("#overview", offset=(20, y))
+            assert settings.cpu == cpu
+
+
+async def test_a_core_that_went_offline_has_its_name_and_no_numbers() -> None:
+    async with running_app(Machine()) as run:
+        run.feed.offline(1)
+        run.feed.offline(5)
+        await run.intervals(2)
+        line = strips.text(row(of_session(run.session, run.interval), 1)[0])
+        assert line.split() == ["1", "1,5", "off"]
+
+
 async def test_a_click_on_a_package_line_that_has_gone_does_nothing() -> None:
     async with running_app(machine(), (100, 18)) as run:
         run.grid.header_lines += [[]] * 9
