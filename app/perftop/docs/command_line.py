@@ -306,9 +306,10 @@ def _main_page(main: Verb, subverbs: list[Verb], pages: list[Page]) -> list[str]
 def _verb_page(verb: Verb, pages: list[Page]) -> list[str]:
     word = re.compile(rf"\bperftop {verb.name}\b")
     related_pages = [
-        f"perftop\\-{page.topic} (7)" for page in pages
+        f"perftop\\-{page.topic} (7)"
+        for page in pages
         if any(word.search(line) for block in page.blocks for line in block.lines)
-    ]  # fmt: skip
+    ]
     lines = [*_description(f"perftop-{verb.name}", verb.help, verb)]
     lines += [".SH OPTIONS", *_options((*verb.positionals, *verb.options))]
     *first, last = ["perftop (1)", *related_pages]

@@ -222,11 +222,12 @@ def letter_styles(name: str) -> tuple[str, ...]:
 
 
 def _rgb_styles(palette: Palette, colors: dict[str, str], state: LineState) -> dict[str, Style]:
-    backgrounds = {
-        "chosen": palette.selected_background, "victim": palette.victim_background,
+    background = {
+        "chosen": palette.selected_background,
+        "victim": palette.victim_background,
         "chosen victim": palette.selected_victim_background,
-    }.get(state, palette.background)  # fmt: skip
-    if backgrounds != palette.background:  # faint text would be invisible on this background
+    }.get(state, palette.background)
+    if background != palette.background:  # faint text would be invisible on this background
         dim, faint = colors["dim"], colors["faint"]
         colors = colors | {"faint": dim, "neither": dim, "rule": faint}
     table = {}
@@ -236,7 +237,7 @@ def _rgb_styles(palette: Palette, colors: dict[str, str], state: LineState) -> d
             level = round(255 * Color.parse(color).brightness)
             grey = Color(level, level, level)
             fore = grey.blend(Color.parse(palette.background), _STALE_SHARE).hex
-        table[key] = Style(color=fore, bgcolor=backgrounds, bold=key in _BOLD and state != "stale")
+        table[key] = Style(color=fore, bgcolor=background, bold=key in _BOLD and state != "stale")
     return table
 
 
@@ -334,8 +335,10 @@ def rgb_256(number: int) -> Rgb:
 def _oklab(color: Rgb) -> tuple[float, float, float]:
     """Returns the colour in Oklab: lightness, green to red, and blue to yellow. Source: Ottosson,
     "A perceptual color space for image processing", 2020."""
-    r, g, b = (part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4
-               for part in color)  # fmt: skip
+    r, g, b = (
+        part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4
+        for part in color
+    )
     long = math.cbrt(0.4122214708 * r + 0.5363325363 * g + 0.0514459929 * b)
     middle = math.cbrt(0.2119034982 * r + 0.6806995451 * g + 0.1073969566 * b)
     short = math.cbrt(0.0883024619 * r + 0.2817188376 * g + 0.6299787005 * b)

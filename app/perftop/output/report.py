@@ -325,9 +325,10 @@ MAX_UNCORE_SHARE = 0.9
 at least half of the time, because an idle package lowers its uncore clock."""
 
 UNCORE = (
-    "the uncore", "L3 and memory",
+    "the uncore",
+    "L3 and memory",
     "min_freq_khz in /sys/devices/system/cpu/intel_uncore_frequency/*; the firmware's energy mode",
-)  # fmt: skip
+)
 AMD_FABRIC = "the data fabric", "memory", "APBDIS and a fixed DF P-state in the firmware's setup"
 """Name of the clock domain, the parts that its clock slows down, and the remedy."""
 
@@ -336,8 +337,9 @@ def _memory_clues(report: Report) -> Iterator[Clue]:
     """Yields reasons for slow memory: another node serves it, or the uncore clock was low."""
     session, interval = report.session, report.interval
     keys = "memory_bytes_per_s", "local_bytes_per_s"
-    bytes_per_s, local = (float(np.nansum(interval.caches[key])) if key in interval.caches else nan
-                    for key in keys)  # fmt: skip
+    bytes_per_s, local = (
+        float(np.nansum(interval.caches[key])) if key in interval.caches else nan for key in keys
+    )
     remote = 1 - local / bytes_per_s if bytes_per_s >= MIN_REMOTE_BYTES_PER_S else nan
     if remote >= MIN_REMOTE_SHARE:
         yield Clue(
@@ -503,8 +505,10 @@ def _has_unread_cpu(report: Report) -> bool:
     `--cpus`. Losses to tasks on it would go unnoticed."""
     session, util = report.session, report.interval.values["util"]
     packages = {session.topology[row].package for row in session.selected}
-    return any(cpu.online and cpu.package in packages and not isfinite(util[row])
-               for row, cpu in enumerate(session.topology))  # fmt: skip
+    return any(
+        cpu.online and cpu.package in packages and not isfinite(util[row])
+        for row, cpu in enumerate(session.topology)
+    )
 
 
 def _mean_clocks(report: Report) -> str:

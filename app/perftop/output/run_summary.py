@@ -195,8 +195,10 @@ def summary_line(
              "lost_s": json_number(float(sums.by_cause[kind, cause].sum()))}
             for (kind, cause), share in sums.shares().items() if share > 0
         ]  # fmt: skip
-        spans = {f"{name}_s": json_number(getattr(busy, f"{name}_s")) for name in
-                 ("all", "one", "between", "none")}  # fmt: skip
+        spans = {
+            f"{name}_s": json_number(getattr(busy, f"{name}_s"))
+            for name in ("all", "one", "between", "none")
+        }
         losses["busy"] = {**spans, "alone": busy.single_cpu_task, "cpus": len(session.selected)}
     others = _other_tasks(session, footprint)
     line: Line = {
@@ -289,8 +291,9 @@ def _total_counts(session: Session, interval: Interval) -> Line:
         start_ns, end_ns = session.run.start_ns, session.now_ns
         low_s = sum(
             episode.span_s(start_ns, end_ns) * mean_busy_cpus(session, interval, episode)
-            for episode in session.episodes(start_ns, end_ns) if kind_of(episode).depth == "hz"
-        )  # fmt: skip
+            for episode in session.episodes(start_ns, end_ns)
+            if kind_of(episode).depth == "hz"
+        )
         totals["below_ceiling"] = min(1.0, low_s / ran_s)
     return {key: json_number(value) for key, value in totals.items() if math.isfinite(value)}
 
@@ -323,8 +326,10 @@ def _measures(
     """Returns the measure of each metric over these CPUs, and in `why`, if there are any, the
     reasons for missing ones that the source can measure. `extremes`: of a metric."""
     means, index = interval.values.group(rows), interval.values.registry.index
-    line: Line = {key: _measure_json(float(means[index[key]]), extremes(key))
-                  for key in session.evaluator.metrics}  # fmt: skip
+    line: Line = {
+        key: _measure_json(float(means[index[key]]), extremes(key))
+        for key in session.evaluator.metrics
+    }
     variants_by_key = session.evaluator.variants.items()
     missing_keys = [key for key, variants in variants_by_key if variants and line[key] is None]
     reasons = {key: unknown_reason(session, interval, rows, key) for key in missing_keys}
@@ -387,10 +392,7 @@ def time_use_lines(phases: Sequence[RunPhase], *, unicode: bool) -> list[str]:
     awake_s = sum(sum(times) - times.slept_s for times in spent_s)
     if (len(phases) < 2 and awake_s < MIN_SHOWN_S) or not any(map(sum, spent_s)):
         return []
-    shown_uses = [
-        index for index in range(len(TIME_USES))
-        if sum(times[index] for times in spent_s) >= MIN_SHOWN_S
-    ]  # fmt: skip
+    shown_uses = [i for i in range(len(TIME_USES)) if sum(t[i] for t in spent_s) >= MIN_SHOWN_S]
     signs = [use[2][0 if unicode else 1] for use in TIME_USES]
     cells = _cells_of_parts([phase.elapsed_s for phase in phases], WIDTH)
     bar = "".join(

@@ -159,8 +159,9 @@ def clocks_text(episodes: Iterable[Episode]) -> str:
     duration and number of CPUs; '' if they were not measured."""
     weighted = [
         (len(e.cpus) * max(1, (e.end_ns or e.start_ns) - e.start_ns), e.evidence)
-        for e in episodes if {"busy_hz", "ceiling_hz"} <= e.evidence.keys()
-    ]  # fmt: skip
+        for e in episodes
+        if {"busy_hz", "ceiling_hz"} <= e.evidence.keys()
+    ]
     if not (total_weight := sum(weight for weight, _ in weighted)):
         return ""
     busy_hz, ceiling_hz = (

@@ -358,9 +358,10 @@ class StatTable:
             self._lines_left = 0
         machine_row = [
             number_text(number, machine_value(session, interval, number.key))
-            if number.scope == "machine" or number.key in session.evaluator.metrics else ""
+            if number.scope == "machine" or number.key in session.evaluator.metrics
+            else ""
             for number in self.columns
-        ]  # fmt: skip
+        ]
         if self._brief:
             split = interval.split
             cores = [i for i in session.selected_cores() if i < len(split.states)]

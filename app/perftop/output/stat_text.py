@@ -106,8 +106,9 @@ def _sentence(session: Session, episode: Episode) -> str:
     time = f"since {start}"
     if is_ended:
         time = f"for {long_duration(lasted_ns)} from {start}" if lasted_ns else f"at {start}"
-    parts = sentence(session.topology, [episode], names, past_tense=is_ended, when=time,
-                     max_length=MAX_SENTENCE)  # fmt: skip
+    parts = sentence(
+        session.topology, [episode], names, past_tense=is_ended, when=time, max_length=MAX_SENTENCE
+    )
     return text(parts)
 
 
@@ -325,9 +326,11 @@ def _busy_text(busy: Line | None) -> str:
     task_name = f" ({safe_text(str(busy['alone']), MAX_NAME)})" if busy["alone"] else ""
     n = busy["cpus"] - 1
     spans = (
-        (f"all {busy['cpus']} for", "all_s", ""), ("only 1 for", "one_s", task_name),
-        (f"2 to {n} for" if n > 2 else "2 for", "between_s", ""), ("none for", "none_s", ""),
-    )  # fmt: skip
+        (f"all {busy['cpus']} for", "all_s", ""),
+        ("only 1 for", "one_s", task_name),
+        (f"2 to {n} for" if n > 2 else "2 for", "between_s", ""),
+        ("none for", "none_s", ""),
+    )
     least_s = MIN_WAIT_SHARE * sum(busy[key] for _, key, _ in spans)
     return ", ".join(
         f"{name} {busy[key]:.1f} s{task}" for name, key, task in spans if busy[key] > least_s
@@ -495,9 +498,10 @@ class CommandMeasurement(Measurement):
         line, counted = self.line(session), self.tally.counts_by_cause
         # For a kind with several episodes, `ending_lines` prints the worst one.
         sole_episodes = [
-            episode_line(session, first) for kind, first in self._first_episodes.items()
+            episode_line(session, first)
+            for kind, first in self._first_episodes.items()
             if sum(counted[kind].values()) == 1
-        ]  # fmt: skip
+        ]
         ending = ending_lines(session, self.tally, line, self.job.argv)
         self.summary = [*sole_episodes, *ending, "", heading(session)[0], *missing_lines(session)]
 

@@ -63,11 +63,12 @@ class Phase:
         energy_j, elapsed_s = self.line["energy_j"], self.report.totals.elapsed_s
         has_smt = self.report.session.has_smt
         totals = {
-            "length_s": elapsed_s, "lost_ratio": self.report.lost_ratio,
+            "length_s": elapsed_s,
+            "lost_ratio": self.report.lost_ratio,
             "both": self.report.interval.split.mean("both") if has_smt else None,
             "energy_j": energy_j,
             "power_w": energy_j / elapsed_s if energy_j and elapsed_s > 0 else None,
-        }  # fmt: skip
+        }
         number = totals[key] if key in totals else (self.line["machine"].get(key) or {}).get(name)
         return nan if number is None else float(number)
 
@@ -87,9 +88,10 @@ def phase(session: Session, label: str) -> Phase:
         values = extremes.percentiles(key, [*PERCENTILES.values()])
         if measure is not None:
             measure |= {
-                name: json_number(value) for name, value in zip(PERCENTILES, values, strict=True)
+                name: json_number(value)
+                for name, value in zip(PERCENTILES, values, strict=True)
                 if name not in measure and isfinite(value)
-            }  # fmt: skip
+            }
     other_parts = {key: value for key, value in line.items() if key not in {"type", "run"}}
     line = {
         "type": "phase", "label": label, "start": session.unix(why.totals.start_ns),
@@ -153,9 +155,10 @@ def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
     all_phases = [*phases, whole]
     events = session.evaluator.registry.events
     numbers = [
-        number for number in (*map(NUMBERS.__getitem__, PERCENTILE_KEYS), *events.values())
+        number
+        for number in (*map(NUMBERS.__getitem__, PERCENTILE_KEYS), *events.values())
         if any(isfinite(phase.value(number.key)) for phase in all_phases)
-    ]  # fmt: skip
+    ]
     if len(phases) > MAX_PHASE_COLUMNS:
         table = _phases_as_rows(all_phases, numbers[:MAX_ROW_NUMBERS])
     elif phases:
@@ -224,16 +227,19 @@ def _phases_as_columns(
         if not is_total or any(isfinite(first) for first, *_ in values):
             cells = [
                 "" if is_total and index else number_text(number, value)
-                for of_phase in values for index, value in enumerate(of_phase)
-            ]  # fmt: skip
+                for of_phase in values
+                for index, value in enumerate(of_phase)
+            ]
             lines.append(table_line(columns, [_label(number), *cells]))
     return lines
 
 
 def _phases_as_rows(phases: Sequence[Phase], numbers: Sequence[Number]) -> list[str]:
     """Returns a table with a row of means for each phase."""
-    heads = [GHZ.name if n.unit == "Hz" else f"{n.label.split()[0]} {shown_unit(n)}".rstrip()
-             for n in numbers]  # fmt: skip
+    heads = [
+        GHZ.name if n.unit == "Hz" else f"{n.label.split()[0]} {shown_unit(n)}".rstrip()
+        for n in numbers
+    ]
     columns = [Column("", PHASE_HEADING, LABEL_WIDTH - 3, is_left=True, gap=0)]
     columns.append(Column("", "s", CELL_WIDTH))
     columns += [Column("", head, ROW_CELL_WIDTH) for head in heads]

@@ -364,8 +364,10 @@ def _idle_reason(session: Session, waiters: _Waiters, interval: Interval) -> _Wa
     if (mean_s > MAX_IDLE_EXIT_S or total.wait_s < MIN_WAIT_SHARE * total.wanted_s
             or not idle >= MIN_IDLE_EXIT_SHARE):  # fmt: skip
         return None
-    evidence = [f"{total.switches} wake-ups, {brief_duration(mean_s)} each",
-                f"{cpus_text(session.topology, cpus)} {whole_percent(idle)} idle"]  # fmt: skip
+    evidence = [
+        f"{total.switches} wake-ups, {brief_duration(mean_s)} each",
+        f"{cpus_text(session.topology, cpus)} {whole_percent(idle)} idle",
+    ]
     if deepest := session.hello.settings.get("deepest_idle_state"):
         evidence.append(f"deepest state: {safe_text(deepest, MAX_STATE)} by its driver")
     return _WaitReason(

@@ -194,8 +194,9 @@ def _quota_finding(report: Report, finding: Finding) -> Finding:
     throttled = times.throttled_tasks(tasks)
     if not throttled:
         return finding
-    confidences = [(confidence(*QUOTA_CAUSE, counted=group.is_counted), group.wait_s)
-               for group in throttled]  # fmt: skip
+    confidences = [
+        (confidence(*QUOTA_CAUSE, counted=group.is_counted), group.wait_s) for group in throttled
+    ]
     worst = throttled[0]
     quota = worst.quota
     names = Counter(tasks[key].comm for key in worst.keys)
@@ -282,8 +283,9 @@ def remedy(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence
         online = {row.cpu for row in session.topology if row.online}
         used_shares = [
             sum(a.task.share for cpu in core for a in session.snapshot.activity_on(str(cpu)))
-            for core in other_cores if not online.isdisjoint(core)
-        ]  # fmt: skip
+            for core in other_cores
+            if not online.isdisjoint(core)
+        ]
         if min(used_shares, default=1.0) >= MAX_CORE_SHARE:
             return f"run {culprit.comm}[{culprit.pid}] at another time: no other core has room"
         free = online.intersection(cpu for core in other_cores for cpu in core)

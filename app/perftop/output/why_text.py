@@ -185,15 +185,19 @@ class _Answer:
         )
         start = f"{self.verb('loses', 'lost')} {_share_text(self.share_of_culprit())}"
         if report.blocked_share >= MIN_DISK_SHARE:
-            return [f"{self.disk_wait()}; it {start} of {wanted_text} to {culprit}.",
-                    f"{self.disk_wait()}."]  # fmt: skip
+            return [
+                f"{self.disk_wait()}; it {start} of {wanted_text} to {culprit}.",
+                f"{self.disk_wait()}.",
+            ]
         wants = f"{self.subject} {self.verb('wants', 'wanted')}"
         text = f"{wants} a CPU for only {wanted_text} of {elapsed}"
         start = f"and {start} of that"
         return [
-            f"{text} {start} to {culprit}.{self.no_clock}", f"{text} {start} to {culprit}.",
-            f"{wants} {wanted_text} {start} to {culprit}.", f"{text}.",
-        ]  # fmt: skip
+            f"{text} {start} to {culprit}.{self.no_clock}",
+            f"{text} {start} to {culprit}.",
+            f"{wants} {wanted_text} {start} to {culprit}.",
+            f"{text}.",
+        ]
 
     def loss(self) -> list[str]:
         """Returns the answer that names the costliest cause, and the second one if it fits."""

@@ -303,9 +303,10 @@ def _row(pair: _Pair, extra_loss: dict[Cause, float], chance: float, level: floa
         verdict = "higher" if b_minus_a > 0 else "lower"
     # A cause explains a difference if the side with the worse value lost more to it.
     loses = {
-        cause: abs(share) for cause, share in extra_loss.items()
+        cause: abs(share)
+        for cause, share in extra_loss.items()
         if pair.number.key in _explained_keys(cause) and share * b_minus_a * better < 0
-    }  # fmt: skip
+    }
     cause = max(loses, key=lambda cause: loses[cause], default=None) if is_sure else None
     return Row(
         pair.number, pair.side_a, pair.side_b,

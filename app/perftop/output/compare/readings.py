@@ -387,8 +387,9 @@ class RunSeries:
         parts = self._counted_parts(since_ns, until_ns)
         means: dict[str, object] = {
             key: float(amounts.sum() / sizes.sum())
-            for key, (amounts, sizes) in parts.items() if sizes.sum() > 0
-        }  # fmt: skip
+            for key, (amounts, sizes) in parts.items()
+            if sizes.sum() > 0
+        }
         return replace(
             whole, numbers=_finite_numbers(means), lost_shares={},
             series_estimates=_estimates(parts), samples={},
@@ -414,8 +415,10 @@ class RunSeries:
             losses = np.vstack([losses, self._lost_s()])
         wanted_s, lost_s, waited_s = losses.T
         elapsed_s = (times_ns - times_ns[0]) / 1e9
-        return sums | {"lost_ratio": (times_ns, lost_s, wanted_s),
-                       "waited_s": (times_ns, waited_s, elapsed_s)}  # fmt: skip
+        return sums | {
+            "lost_ratio": (times_ns, lost_s, wanted_s),
+            "waited_s": (times_ns, waited_s, elapsed_s),
+        }
 
 
 def _estimates(parts: Mapping[str, tuple[Floats, Floats]]) -> dict[str, Estimate]:

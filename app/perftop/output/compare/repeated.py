@@ -36,9 +36,10 @@ MAX_ROWS = 20
 MIN_EXPLAINED_SHARE = 0.25
 """Minimum share of an outlier's extra time that a reason must account for."""
 AMOUNT_TEXTS = {
-    "disk_s": "waited {} more for the disk", "waited_s": "waited {} more for a CPU",
+    "disk_s": "waited {} more for the disk",
+    "waited_s": "waited {} more for a CPU",
     "cpu_s": "worked {} longer",
-}  # fmt: skip
+}
 """Phrases for waits and other amounts that can explain an outlier, by key of the number."""
 HEADINGS = {
     TIME_KEY: "time s", "util": "busy %", "busy_hz": "GHz", "ipc": "IPC",
@@ -110,8 +111,9 @@ class CommandRuns:
         by_s = time_s - median(self.values(TIME_KEY))
         amounts = [
             (run.numbers[key], self.values(key, [index]), words)
-            for key, words in AMOUNT_TEXTS.items() if key in run.numbers
-        ]  # fmt: skip
+            for key, words in AMOUNT_TEXTS.items()
+            if key in run.numbers
+        ]
         losses = [_named_losses_s(self.all_runs[i]) for i in others if self.all_runs[i].status == 0]
         for cause, lost_s in _named_losses_s(run).items():
             words = f"lost {{}} more to {' '.join(cause)}"
@@ -130,9 +132,10 @@ class CommandRuns:
 def _named_losses_s(run: RepeatedRun) -> dict[tuple[str, str], float]:
     """Returns the CPU seconds lost to each named cause, except waits for a CPU."""
     return {
-        (cause["kind"], cause["cause"]): cause["lost_s"] for cause in run.line.get("causes", ())
+        (cause["kind"], cause["cause"]): cause["lost_s"]
+        for cause in run.line.get("causes", ())
         if cause["cause"] not in {"other", "scheduler"}
-    }  # fmt: skip
+    }
 
 
 def compare_interleaved(sides: Sequence[CommandRuns]) -> list[Comparison]:
@@ -206,8 +209,10 @@ def lines(runs: CommandRuns, argv: Sequence[str]) -> list[str]:
 
     def row(name: str, status: str, values: Numbers) -> str:
         """Formats a row, whose values have as many digits as the mean."""
-        cells = [format_like(NUMBERS[key], values.get(key, nan), stats.mean)
-                 for key, stats in estimates.items()]  # fmt: skip
+        cells = [
+            format_like(NUMBERS[key], values.get(key, nan), stats.mean)
+            for key, stats in estimates.items()
+        ]
         return table_line(columns, [name, status, *cells])
 
     if not runs.runs:

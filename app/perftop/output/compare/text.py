@@ -88,8 +88,9 @@ def lines(
         text_lines += ["", *styled_lines([NOTE.format(basis, 100 * EQUIVALENCE_MARGIN)], "dim")]
     causes = [
         f"{row.number.plain_name}: {cause_of(row.cause[1]).short_text or row.cause[1]}"
-        for row in rows if row.cause is not None and row.verdict != NOISE
-    ]  # fmt: skip
+        for row in rows
+        if row.cause is not None and row.verdict != NOISE
+    ]
     loss_texts = [text for phase in compared for text in loss_sentences(phase)]
     sections = [("cause", causes), ("lost", loss_texts), ("try", [next_step(compared)]),
                 ("unknown", open_questions(compared))]  # fmt: skip
@@ -216,8 +217,9 @@ def _dot_runs(sides: Sequence[Sequence[float]], *, unicode: bool) -> list[Run]:
         dense = max(counts) / 2
         densities.append([0 if count == 0 else 1 if count < dense else 2 for count in counts])
     width = columns // DOT_CELLS
-    with_a, with_b = ([max(side[at : at + width]) > 0 for at in range(0, columns, width)]
-                      for side in densities)  # fmt: skip
+    with_a, with_b = (
+        [max(side[at : at + width]) > 0 for at in range(0, columns, width)] for side in densities
+    )
     signs = [ASCII_DOTS[a + 2 * b] for a, b in zip(with_a, with_b, strict=True)]
     if unicode:
         bits = [sum(dots[half][side[2 * cell + half]]
@@ -258,8 +260,10 @@ def _draw_interval(row: Row, scale: float) -> str:
 def diff_json(compared: Sequence[Comparison], files: tuple[list[str], list[str]]) -> Line:
     """Returns the `diff` line, whose keys `perftop help json-runs` explains."""
     first = compared[0]
-    states = [{"key": s.key, "a": s.side_a, "b": s.side_b, "explains": s.explained_keys}
-              for s in first.differing_states]  # fmt: skip
+    states = [
+        {"key": s.key, "a": s.side_a, "b": s.side_b, "explains": s.explained_keys}
+        for s in first.differing_states
+    ]
     phases = [
         {
             "label": phase.label or None, "runs_a": len(phase.side_a), "runs_b": len(phase.side_b),

@@ -161,8 +161,10 @@ def grid_family(
     series = []
     for name, is_known in zip(names, known_mask.tolist(), strict=True):
         own_label = labels(**{label: name}) if label else ""
-        series += [f"{place[:-1]},{own_label[1:]}" if place and own_label else place or own_label
-                   for place in compress(places, is_known)]  # fmt: skip
+        series += [
+            f"{place[:-1]},{own_label[1:]}" if place and own_label else place or own_label
+            for place in compress(places, is_known)
+        ]
     # One format for all values takes half the time of a format for each value.
     lines = "".join(f"{heading.sample}{text} \n" for text in series).replace("%", "%%")
     return Family(heading, lines.replace("\n", "%.15g\n") % tuple(values[known_mask]), len(series))
@@ -224,8 +226,10 @@ class Page:
         """Returns the families of the page. The second-last lists missing families and reasons."""
         families = [family for family in self._all_families() if family.series]
         shown_names, sums = {family.heading.sample for family in families}, self._sums
-        parts = [(f"{CPU.sample}:{mode}", key, not sums.known_seconds[index].any())
-                 for index, (mode, key) in enumerate(TIME_MODES.items())]  # fmt: skip
+        parts = [
+            (f"{CPU.sample}:{mode}", key, not sums.known_seconds[index].any())
+            for index, (mode, key) in enumerate(TIME_MODES.items())
+        ]
         for heading, rings in PRIVILEGE_RINGS.items():
             for key, ring in rings.items():
                 part = f"{heading.sample}:{ring}" if len(rings) > 1 else heading.sample
@@ -324,9 +328,11 @@ class Page:
                 rows = [session.topology[session.position[cpu]] for cpu in first_cpus]
                 same_cores = Counter((row.package, row.core) for row in rows)
                 names = [
-                    row.core if row.core is not None and same_cores[row.package, row.core] == 1
-                    else f"cpu{row.cpu}" for row in rows
-                ]  # fmt: skip
+                    row.core
+                    if row.core is not None and same_cores[row.package, row.core] == 1
+                    else f"cpu{row.cpu}"
+                    for row in rows
+                ]
                 of_packages = (self._packages[core_time.cores.package[core]] for core in cores)
                 pairs = zip(of_packages, names, strict=True)
                 place_labels = [labels(**package, core=name) for package, name in pairs]
@@ -354,11 +360,15 @@ class Page:
         below_s = {(package, cause): 0.0 for package in with_ceiling for cause in CAUSES}
         below_s |= sums.below_s
         for heading, sums_by_cause in (BELOW_HEADING, below_s), (BELOW_CYCLES, sums.below_cycles):
-            labelled_counts = (({**packages[package], "cause": cause}, n)
-                      for (package, cause), n in sums_by_cause.items())  # fmt: skip
-            yield family_of(heading, labelled_counts)
+            labelled_sums = (
+                ({**packages[package], "cause": cause}, n)
+                for (package, cause), n in sums_by_cause.items()
+            )
+            yield family_of(heading, labelled_sums)
         counts = {key: float(count) for key, count in sums.count.items()}
         for heading, values in (EPISODES, counts), (EPISODE_SECONDS, sums.seconds):
-            kinds = (({**packages[package], "kind": kind, "cause": cause}, n)
-                     for (package, kind, cause), n in values.items())  # fmt: skip
-            yield family_of(heading, kinds)
+            labelled_sums = (
+                ({**packages[package], "kind": kind, "cause": cause}, n)
+                for (package, kind, cause), n in values.items()
+            )
+            yield family_of(heading, labelled_sums)

@@ -225,14 +225,18 @@ class Field:
 
 
 TIME = Field(
-    "time_unix_s", "End of the interval, Unix time.",
-    lambda block: block.machine_column(i.time for i in block.intervals), kind="exact",
+    "time_unix_s",
+    "End of the interval, Unix time.",
+    lambda block: block.machine_column(i.time for i in block.intervals),
+    kind="exact",
     scope="machine",
-)  # fmt: skip
+)
 ELAPSED = Field(
-    "elapsed_s", "Length of the interval.",
-    lambda block: block.machine_column(i.elapsed_s for i in block.intervals), scope="machine",
-)  # fmt: skip
+    "elapsed_s",
+    "Length of the interval.",
+    lambda block: block.machine_column(i.elapsed_s for i in block.intervals),
+    scope="machine",
+)
 TOPOLOGY_FIELDS = (
     Field("package", "Package of the CPU.", lambda block: block.topology_numbers("package"),
           kind="count", has_reasons=False),
