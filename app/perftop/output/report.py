@@ -1,11 +1,11 @@
 """The parts of a report of `perftop why`: findings on causes; clues to losses without an episode;
-and the losses that could be measured, so that they can be ruled out, or cannot be measured here."""
+and the losses that could be measured, so that they can be ruled out."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf, isfinite, nan
 from typing import Any, NamedTuple
@@ -28,17 +28,9 @@ from perftop.model.kinds import (
 )
 from perftop.model.smt import STATES
 from perftop.session.interval import Interval
-from perftop.session.losses import (
-    UNEXPLAINED,
-    WAIT_CAUSE,
-    Cause,
-    KernelWork,
-    LossSums,
-    Totals,
-)
+from perftop.session.losses import UNEXPLAINED, WAIT_CAUSE, Cause, KernelWork, LossSums, Totals
 from perftop.session.session import Session
 from perftop.session.task_times import JobTime
-from perftop.session.values import lasting_reasons, names_by_reason, unknown_reason
 
 MIN_SHARE = 0.01
 """Minimum cost of a named cause, as a share of the time."""
@@ -128,10 +120,6 @@ class Check:
         return self.share < min_share and not self.measured_share >= MIN_SHARE
 
 
-UnmeasuredLoss = tuple[str, str, str | None]
-"""Name of a loss that cannot be measured here, the reason, and how it could be measured."""
-
-
 @dataclass(frozen=True)
 class Report:
     session: Session
@@ -164,6 +152,11 @@ class Report:
         """Whether shares are only of a part of the command: short-lived tasks were missed."""
         return self.seen_share < MIN_RECORDED_SHARE
 
+    @cached_property
+    def shares(self) -> dict[Cause, float]:
+        """Share of the time that was lost to each cause, the largest first."""
+        return self.sums.shares()
+
     @property
     def is_too_short(self) -> bool:
         """Whether the job's running and waiting time is too short to report shares of it."""
@@ -174,19 +167,18 @@ class Report:
         """Times of the job's threads by use; None if no job is watched, or if they are unknown."""
         return self.totals.times.job_time()
 
-    @property
-    def disk_share(self) -> float:
-        """Share of the time for which the job's threads waited for the disk; 0 if unknown."""
+    def job_time_share(self, *uses: str) -> float:
+        """Returns the share of the time that the job's threads spent on these uses, as fields of
+        JobTime; 0 if unknown."""
         times = self.job_time
-        return times.disk_s / sum(times) if times is not None and sum(times) > 0 else 0.0
+        used_s = 0.0 if times is None else sum(getattr(times, use) for use in uses)
+        return float(used_s / sum(times)) if times is not None and used_s > 0 else 0.0
 
     @property
     def blocked_share(self) -> float:
         """Share of the time for which the job's threads waited for the disk or were blocked in the
         kernel for an unknown reason; 0 if unknown."""
-        times = self.job_time
-        blocked_s = 0.0 if times is None else times.disk_s + times.blocked_s
-        return blocked_s / sum(times) if times is not None and blocked_s > 0 else 0.0
+        return self.job_time_share("disk_s", "blocked_s")
 
     @property
     def lost_ratio(self) -> float:
@@ -207,10 +199,6 @@ class Report:
     @cached_property
     def clues(self) -> list[Clue]:
         return find_clues(self)
-
-    @cached_property
-    def unmeasured_losses(self) -> list[UnmeasuredLoss]:
-        return find_unmeasured_losses(self)
 
     @cached_property
     def ruled_out_losses(self) -> list[str]:
@@ -375,119 +363,121 @@ def job_mean(report: Report, by_cpu: Floats) -> float:
     return float(np.average(by_cpu[is_known], weights=weights[is_known])) if is_known.any() else nan
 
 
-# --- Losses that were checked for, and losses that cannot be measured here.
+# --- Losses that were checked for.
 
 MIN_LONG_WAIT_S = 1e-3
 """Minimum length in s of the job's longest wait that is reported beside the sum. A short wait on
 each CPU costs much if thousands of threads wait for the slowest."""
 INTERRUPT_COUNTERS = "stat_irq_s", "stat_softirq_s"
-_UNMEASURED_NAMES = {
-    "busy_hz": "clock", "ipc": "IPC", "involuntary": "halts", "turbo_ceiling_hz": "turbo ceiling",
-    "steal": "steal", "tasks": "who runs", "smt": "SMT states", MEMORY_SHARE: "memory bandwidth",
-    "pressure": "waiting for memory", "l3_memory_bytes": "remote memory",
-}  # fmt: skip
-"""Names of the numbers, by key, without which causes can go undetected."""
-WAITS_OF_NO_JOB = ("a program's own waits (locks, disks, network)", "needs --watch", None)
-WAITS_OF_JOB = ("its own waits (locks, disks, network)", "thread states unknown", None)
-SLEEP_REASONS = ("why it slept", "locks, network and timers cannot be distinguished", None)
-L3_CAPACITY = ("L3 cache taken by others", "not counted", "-e cache-misses")
-"""The unmeasured loss for L3 capacity; not listed if a chosen event counts misses."""
 
 
 def measured_losses(report: Report) -> list[Check]:
     """Returns the losses that can be measured here, the costliest first."""
-    session, totals, interval, sums = report.session, report.totals, report.interval, report.sums
-    variants = session.evaluator.variants
-    shares = sums.shares()
-    results: list[Check] = []
+    checks = [*_checks_of_own_time(report), *_checks_of_shared_hardware(report)]
+    return sorted(checks, key=lambda check: -np.nan_to_num(check.share))
 
-    def add(
-        key: str, loss_name: str, result: str, brief: str, *causes: Cause, measured: float = 0.0,
-        otherwise: float = 0.0,
-    ) -> None:  # fmt: skip
-        """Adds a check. `otherwise`: the lost share if no episode of these causes was found. Of a
-        measured share of the time, the part that was lost is then unknown, unless it is small."""
-        found_share = sum(shares.get(cause, 0.0) for cause in causes)
-        share = found_share or (nan if measured >= MIN_SHARE else otherwise)
-        results.append(Check(key, loss_name, result, share, brief, measured))
 
-    def add_share(
-        key: str, loss_name: str, name: str, share: float, *kinds: str, result: str = "",
-        otherwise: float = 0.0,
-    ) -> None:  # fmt: skip
-        """Adds a check whose measured number is a share of the time. `kinds`: kinds of the episodes
-        that report the loss."""
-        text = f"{100 * share:.{2 if share < 0.001 else 1}f} %"
-        add(key, loss_name, result or f"{text} of time", f"{name} ({text})", *of_kinds(*kinds),
-            measured=share, otherwise=otherwise)  # fmt: skip
+def _lost_share(
+    report: Report, causes: Iterable[Cause], measured: float = 0.0, otherwise: float = 0.0
+) -> float:
+    """Returns the share of the time that was lost to these causes; `otherwise` if no episode of
+    them was found. Of a measured share of the time, the part that was lost is then unknown, unless
+    it is small."""
+    found_share = sum(report.shares.get(cause, 0.0) for cause in causes)
+    return found_share or (nan if measured >= MIN_SHARE else otherwise)
 
-    def of_kinds(*kinds: str) -> list[Cause]:
-        return [cause for cause in shares if cause[0] in kinds]
 
+def _share_check(
+    report: Report, key: str, name: str, share: float, *kinds: str, otherwise: float = 0.0
+) -> Check:
+    """Returns a check whose measured number is a share of the time. `kinds`: kinds of the episodes
+    that report the loss."""
+    text = f"{100 * share:.{2 if share < 0.001 else 1}f} %"
+    causes = [cause for cause in report.shares if cause[0] in kinds]
+    lost_share = _lost_share(report, causes, share, otherwise)
+    return Check(key, name, f"{text} of time", lost_share, f"{name} ({text})", share)
+
+
+def _checks_of_own_time(report: Report) -> Iterator[Check]:
+    """Yields the checks for low clocks, waits, interrupts, stalls and halts."""
+    session, interval, sums, shares = report.session, report.interval, report.sums, report.shares
+    variants, times = session.evaluator.variants, report.totals.times
     if variants["busy_hz"] and (clocks := _mean_clocks(report)):
-        slower = of_kinds(*(key for key, kind in KINDS.items() if kind.costs_cycles))
-        add("clock", "a clock below its ceiling", clocks, f"clock ({clocks})", *slower)
-    if totals.times.has_waits:
+        slower = [cause for cause in shares if cause[0] in KINDS and KINDS[cause[0]].costs_cycles]
+        lost_share = _lost_share(report, slower)
+        yield Check("clock", "a clock below its ceiling", clocks, lost_share, f"clock ({clocks})")
+    if times.has_waits:
         waited_s = sums.by_cause[WAIT_CAUSE].sum() if WAIT_CAUSE in sums.by_cause else 0.0
         brief = f"waiting for a CPU ({percent(shares.get(WAIT_CAUSE, 0.0))} %)"
         wait_text = f"{waited_s:.1f} s of {sums.whole_s:.0f} s"
         if sums.whole_s < 1:
             wait_text = f"{short_duration(waited_s)} of {short_duration(sums.whole_s)}"
-        if (longest_s := totals.times.longest_wait_s) >= MIN_LONG_WAIT_S:
-            wait_text += f", once {short_duration(longest_s)} or longer"
-        add("wait", "tasks waiting for a CPU", wait_text, brief, WAIT_CAUSE)
+        if times.longest_wait_s >= MIN_LONG_WAIT_S:
+            wait_text += f", once {short_duration(times.longest_wait_s)} or longer"
+        lost_share = _lost_share(report, [WAIT_CAUSE])
+        yield Check("wait", "tasks waiting for a CPU", wait_text, lost_share, brief)
     hard, soft = (session.counters.rates(session.run.delta, key) for key in INTERRUPT_COUNTERS)
     if report.is_whole_run and hard is not None and soft is not None:
         interrupt_share = job_mean(report, hard + soft)
         if isfinite(interrupt_share):
-            add_share("interrupts", "interrupts", "interrupts", interrupt_share, "interrupt")
-    pressures = [("memory-stalls", "memory", "pressure_memory"), ("disk", "a disk", "pressure_io")]
-    for key, source, name in pressures:
-        pressure, wait = interval.machine.get(name, nan), f"waiting for {source}"
+            yield _share_check(report, "interrupts", "interrupts", interrupt_share, "interrupt")
+    for key, kind, source, number in (
+        ("memory-stalls", "memory-stall", "memory", "pressure_memory"),
+        ("disk", "disk", "a disk", "pressure_io"),
+    ):
+        pressure = interval.machine.get(number, nan)
         is_blocked = key == "disk" and report.blocked_share >= MIN_SHARE
         # Pressure is a mean over busy CPUs: a job can wait all the time although a large machine
         # hardly does. The states of its threads show waits for a disk.
         is_shown = report.job is None or (key == "disk" and report.job_time is not None)
         is_rare = is_shown or pressure * len(session.topology) < MIN_SHARE
         if isfinite(pressure) and not is_blocked:
-            add_share(key, f"tasks {wait}", wait, pressure, key.removesuffix("s"),
-                      otherwise=0.0 if is_rare else nan)  # fmt: skip
+            name, otherwise = f"waiting for {source}", 0.0 if is_rare else nan
+            check = _share_check(report, key, name, pressure, kind, otherwise=otherwise)
+            yield replace(check, loss_name=f"tasks {name}")
     halts = interval.values.mean("involuntary", session.selected)
     if variants["involuntary"] and np.isfinite(halts):
-        name, smi = "involuntary halts", interval.counts.get("smi")
-        result = ""
+        kinds = "involuntary-halt", "throttle"
+        check = _share_check(report, "halts", "involuntary halts", halts, *kinds)
+        smi = interval.counts.get("smi")
         if smi is not None and np.isfinite(smi).any():
-            result = count_noun(int(np.nanmax(smi)), "SMI")
-        add_share("halts", name, name, halts, "involuntary-halt", "throttle", result=result)
+            check = replace(check, result=count_noun(int(np.nanmax(smi)), "SMI"))
+        yield check
+
+
+def _checks_of_shared_hardware(report: Report) -> Iterator[Check]:
+    """Yields the checks for losses to other users of a core, a package or the machine, and heat."""
+    session, interval, shares = report.session, report.interval, report.shares
+    variants, is_read = session.evaluator.variants, not has_unread_cpu(report)
     unjudged = _unjudged_sibling_share(report)
     if session.has_smt and variants["ipc"] and isfinite(unjudged):
+        cause = "neighbour", "sibling"
         result = "no task ran slower than when alone"
-        if shares.get(("neighbour", "sibling")):
+        if shares.get(cause):
             result = "tasks ran slower than when alone"
         elif unjudged >= MIN_SHARE:
             result = f"unknown for {whole_percent(unjudged)} of the time"
-        add("sibling", "tasks slowed by a sibling", result, "siblings", ("neighbour", "sibling"),
-            otherwise=nan if unjudged >= MIN_SHARE else 0.0)  # fmt: skip
-    is_read = not _has_unread_cpu(report)
+        lost_share = _lost_share(report, [cause], unjudged)
+        yield Check("sibling", "tasks slowed by a sibling", result, lost_share, "siblings")
     if MEMORY_SHARE in interval.machine and variants["ipc"] and is_read:
         gb_per_s = sum(interval.machine[name] for name in MEMORY_COUNTERS) / 1e9
         if isfinite(gb_per_s):
-            result_text = f"{gb_per_s:.1f} GB/s"
-            add("memory", "saturated memory bandwidth", result_text,
-                f"memory bandwidth ({result_text})", ("neighbour", "memory"))  # fmt: skip
+            result = f"{gb_per_s:.1f} GB/s"
+            lost_share = _lost_share(report, [("neighbour", "memory")])
+            brief = f"memory bandwidth ({result})"
+            yield Check("memory", "saturated memory bandwidth", result, lost_share, brief)
     if session.neighbours.cache.is_available and is_read:
-        result = "more misses" if shares.get(("neighbour", "cache")) else "no more misses"
-        add("cache", "data displaced from the L3", result, "the share of the L3",
-            ("neighbour", "cache"))  # fmt: skip
+        lost_share = _lost_share(report, [("neighbour", "cache")])
+        result, brief = "more misses" if lost_share else "no more misses", "the share of the L3"
+        yield Check("cache", "data displaced from the L3", result, lost_share, brief)
     steal = interval.values.mean("steal", session.selected)
     if variants["steal"] and isfinite(steal):
-        result = "" if session.hello.virtualisation else "no hypervisor"
-        add_share("steal", "steal", "steal", steal, STEAL_CAUSE[0], result=result)
+        check = _share_check(report, "steal", "steal", steal, STEAL_CAUSE[0])
+        yield check if session.hello.virtualisation else replace(check, result="no hypervisor")
     heat = interval.machine.get("temperature_c", nan)
     causes = {e.cause for e in report.episodes} | {f.cause[1] for f in report.named_findings}
     if isfinite(heat) and causes.isdisjoint({"thermal", "unknown", UNEXPLAINED}):
-        add("heat", "", f"{heat:.0f} °C", f"heat ({heat:.0f} °C)")
-    return sorted(results, key=lambda check: -np.nan_to_num(check.share))
+        yield Check("heat", "", f"{heat:.0f} °C", 0.0, f"heat ({heat:.0f} °C)")
 
 
 def _unjudged_sibling_share(report: Report) -> float:
@@ -500,7 +490,7 @@ def _unjudged_sibling_share(report: Report) -> float:
     return job_mean(report, np.where(is_judged, 0.0, both))
 
 
-def _has_unread_cpu(report: Report) -> bool:
+def has_unread_cpu(report: Report) -> bool:
     """Returns whether some CPU of the selected packages was not read, for example because of
     `--cpus`. Losses to tasks on it would go unnoticed."""
     session, util = report.session, report.interval.values["util"]
@@ -523,38 +513,3 @@ def _mean_clocks(report: Report) -> str:
     clock, limit = (float(np.average(part[rows], weights=util[rows])) for part in (busy, ceiling))
     active = len({int(cores.core_by_cpu[row]) for row in rows})
     return f"{clock / 1e9:.2f} of {limit / 1e9:.2f} GHz, {count_noun(active, 'core')} active"
-
-
-def find_unmeasured_losses(report: Report) -> list[UnmeasuredLoss]:
-    """Returns the losses that cannot be measured here, with reasons."""
-    session, times, interval = report.session, report.totals.times, report.interval
-    hidden = {"l3_memory_bytes"} if len({row.node for row in session.topology}) < 2 else set[str]()
-    reasons = names_by_reason(
-        lasting_reasons(session),
-        lambda missing: None if missing.what in hidden else _UNMEASURED_NAMES.get(missing.what),
-    )
-    losses = [(", ".join(names), reason, fix) for (reason, fix), names in reasons.items()]
-    variants = session.evaluator.variants
-    if not times.has_waits:
-        short = "too short to tell" if times.wait_snapshots else ""
-        reason = short or "known after 3 s, if the kernel reports it"
-        losses.append(("waiting for a CPU", reason, None))
-    if variants["involuntary"] and not np.isfinite(
-        interval.values.mean("involuntary", session.selected)
-    ):
-        run = session.run_interval()
-        if not np.isfinite(run.values.mean("involuntary", session.selected)):
-            losses.append(
-                ("halts", unknown_reason(session, run, session.selected, "involuntary"), None)
-            )
-    if not losses and report.job_time is not None:
-        losses = [SLEEP_REASONS]  # the report says for how long the job slept
-    elif not losses:
-        is_watched = session.neighbours.watched_job.name is not None
-        losses = [WAITS_OF_JOB if is_watched else WAITS_OF_NO_JOB]
-    if variants["ipc"] and not session.neighbours.cache.is_available:
-        is_intel = session.hello.identity.vendor == "GenuineIntel"
-        losses.append(L3_CAPACITY if is_intel else (*L3_CAPACITY[:2], None))
-    if variants["ipc"] and _has_unread_cpu(report):
-        losses.append(("losses to others in the package", "not all of its CPUs are read", None))
-    return losses

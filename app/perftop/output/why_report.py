@@ -1,11 +1,12 @@
-"""The report of `perftop why`: the costliest causes, the tasks for which others waited, causes that
-were ruled out, and causes that cannot be measured here."""
+"""The report of `perftop why`: findings on the costliest causes, and losses that cannot be measured
+here."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from math import isfinite
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from perftop.model.confidence import (
     evidence_pieces,
 )
 from perftop.model.control_groups import is_group, short_owner
-from perftop.model.evaluation import TICK_S
+from perftop.model.evaluation import MEMORY_SHARE, TICK_S
 from perftop.model.kinds import (
     BANDWIDTH_CAPS,
     CLOCK_CAPS,
@@ -29,12 +30,7 @@ from perftop.model.kinds import (
     cause_of,
 )
 from perftop.model.tasks import STOP_REASONS
-from perftop.output.report import (
-    MAX_OWNER,
-    MAX_SPARE_UTIL,
-    Finding,
-    Report,
-)
+from perftop.output.report import MAX_OWNER, MAX_SPARE_UTIL, Finding, Report, has_unread_cpu
 from perftop.output.sentences import command_name, culprits, mid_sentence, sentence, text, victims
 from perftop.output.sentences import subject_of as cause_subject
 from perftop.output.waiting import (
@@ -55,6 +51,7 @@ from perftop.session.losses import (
 )
 from perftop.session.session import Session
 from perftop.session.task_times import RunTimes
+from perftop.session.values import lasting_reasons, names_by_reason, unknown_reason
 
 MIN_ALWAYS_SHARE = 0.97
 """Minimum share of the observed time in which a cause was active "all the time"."""
@@ -306,3 +303,53 @@ def _active_s(episodes: Sequence[Episode], now_ns: int, span_ns: int) -> float |
         active_ns += max(0, end_ns - max(episode.start_ns, until_ns))
         until_ns = max(until_ns, end_ns)
     return active_ns / 1e9
+
+
+# --- losses that cannot be measured here
+
+_UNMEASURED_NAMES = {
+    "busy_hz": "clock", "ipc": "IPC", "involuntary": "halts", "turbo_ceiling_hz": "turbo ceiling",
+    "steal": "steal", "tasks": "who runs", "smt": "SMT states", MEMORY_SHARE: "memory bandwidth",
+    "pressure": "waiting for memory", "l3_memory_bytes": "remote memory",
+}  # fmt: skip
+"""Names of the numbers, by key, without which causes can go undetected."""
+WAITS_OF_NO_JOB = ("a program's own waits (locks, disks, network)", "needs --watch", None)
+WAITS_OF_JOB = ("its own waits (locks, disks, network)", "thread states unknown", None)
+SLEEP_REASONS = ("why it slept", "locks, network and timers cannot be distinguished", None)
+L3_CAPACITY = ("L3 cache taken by others", "not counted", "-e cache-misses")
+"""The unmeasured loss for L3 capacity; not listed if a chosen event counts misses."""
+UnmeasuredLoss = tuple[str, str, str | None]
+"""Name of a loss that cannot be measured here, the reason, and how it could be measured."""
+
+
+def unmeasured_losses(report: Report) -> list[UnmeasuredLoss]:
+    """Returns the losses that cannot be measured here, with reasons."""
+    session, times, interval = report.session, report.totals.times, report.interval
+    hidden = {"l3_memory_bytes"} if len({row.node for row in session.topology}) < 2 else set[str]()
+    reasons = names_by_reason(
+        lasting_reasons(session),
+        lambda missing: None if missing.what in hidden else _UNMEASURED_NAMES.get(missing.what),
+    )
+    losses = [(", ".join(names), reason, fix) for (reason, fix), names in reasons.items()]
+    variants = session.evaluator.variants
+    if not times.has_waits:
+        short = "too short to tell" if times.wait_snapshots else ""
+        reason = short or "known after 3 s, if the kernel reports it"
+        losses.append(("waiting for a CPU", reason, None))
+    halts = interval.values.mean("involuntary", session.selected)
+    if variants["involuntary"] and not isfinite(halts):
+        run = session.run_interval()
+        if not isfinite(run.values.mean("involuntary", session.selected)):
+            reason = unknown_reason(session, run, session.selected, "involuntary")
+            losses.append(("halts", reason, None))
+    if not losses and report.job_time is not None:
+        losses = [SLEEP_REASONS]  # the report says for how long the job slept
+    elif not losses:
+        is_watched = session.neighbours.watched_job.name is not None
+        losses = [WAITS_OF_JOB if is_watched else WAITS_OF_NO_JOB]
+    if variants["ipc"] and not session.neighbours.cache.is_available:
+        is_intel = session.hello.identity.vendor == "GenuineIntel"
+        losses.append(L3_CAPACITY if is_intel else (*L3_CAPACITY[:2], None))
+    if variants["ipc"] and has_unread_cpu(report):
+        losses.append(("losses to others in the package", "not all of its CPUs are read", None))
+    return losses

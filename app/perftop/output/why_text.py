@@ -28,7 +28,7 @@ from perftop.output.report import MAX_CAUSES, MIN_SHARE, Finding, Report
 from perftop.output.run_summary import spent_text
 from perftop.output.sentences import MAX_SENTENCE, short_cpus_text
 from perftop.output.stat_lines import Line, json_number
-from perftop.output.why_report import MIN_ALWAYS_SHARE
+from perftop.output.why_report import MIN_ALWAYS_SHARE, unmeasured_losses
 from perftop.session.losses import Cause
 
 WIDTH = 78
@@ -113,7 +113,7 @@ class _Answer:
         return [f"{text}, so nothing is known about it."]
 
     def disk_wait(self) -> str:
-        if (share := self.report.disk_share) >= MIN_DISK_SHARE:
+        if (share := self.report.job_time_share("disk_s")) >= MIN_DISK_SHARE:
             waits = self.verb("waits", "waited")
             return f"{self.subject} {waits} for the disk {_share_text(share)} of its time"
         start = f"{self.subject} {self.verb('is', 'was')} blocked in the kernel (cause unknown)"
@@ -281,7 +281,7 @@ def rows(report: Report) -> list[list[Run]]:
         rows += _try_lines(wrap_text(hint, WIDTH - LABEL_WIDTH - TRY_WIDTH), LABEL_WIDTH)
     if report.job_time is not None:
         rows += _labelled_lines("spent", spent_text(report.job_time), "dim")
-    for i, (name, reason, fix) in enumerate(report.unmeasured_losses[:MAX_UNMEASURED_LOSSES]):
+    for i, (name, reason, fix) in enumerate(unmeasured_losses(report)[:MAX_UNMEASURED_LOSSES]):
         text = f"{name}: {reason}" + (f" ({fix})" if fix else "")
         rows += _labelled_lines("not seen" if i == 0 else "", text)
     if not report.session.evaluator.variants["busy_hz"]:
@@ -452,7 +452,7 @@ def why_json(report: Report, run: Line | None) -> Line:
         "wanted_s": json_number(report.sums.whole_s), "causes": causes, "clues": clues,
         "looked_for": looked_for,
         "not_seen": [{"what": name, "why": reason, "fix": fix}
-                     for name, reason, fix in report.unmeasured_losses],
+                     for name, reason, fix in unmeasured_losses(report)],
         "spent": None if report.job_time is None
         else {key: json_number(s) for key, s in report.job_time._asdict().items()},
         "seen": basis, "run": run,

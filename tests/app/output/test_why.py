@@ -35,7 +35,7 @@ from perftop.output.report import (
     _memory_clues,
     measured_losses,
 )
-from perftop.output.why_report import report
+from perftop.output.why_report import report, unmeasured_losses
 from perftop.output.why_text import answer, lines
 from perftop.session.losses import (
     MAX_NAMES,
@@ -227,7 +227,7 @@ def test_only_selected_cpus_count(
     assert (shares[kind] if kind else sum(shares.values())) == pytest.approx(share, abs=0.01)
     assert "memory" not in {check.key for check in result.checks}
     unread = [
-        why for what, why, _ in result.unmeasured_losses if what.startswith("losses to others")
+        why for what, why, _ in unmeasured_losses(result) if what.startswith("losses to others")
     ]
     assert unread == (["not all of its CPUs are read"] if scenario == "neighbour" else [])
 
@@ -543,7 +543,7 @@ def test_a_clock_that_still_climbs_explains_its_loss() -> None:
 def test_own_waits_are_said_to_be_counted_for_a_job_with_known_states(
     watch: str | None, why: str
 ) -> None:
-    unmeasured = session_and_report("steady", 3, watch)[1].unmeasured_losses
+    unmeasured = unmeasured_losses(session_and_report("steady", 3, watch)[1])
     assert unmeasured[0][1] == why
 
 

@@ -25,6 +25,7 @@ from perftop.draw.strips import (
 from perftop.model.kinds import NEIGHBOURS
 from perftop.model.tasks import ACTIVITY_SPAN_NS, Thread, WatchedJob
 from perftop.output.report import Report
+from perftop.output.why_report import unmeasured_losses
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.canvas import CursorCanvas, mark_selected
@@ -321,7 +322,7 @@ class Neighbours(PaneledView, CursorCanvas):
             elif pair_methods <= {"bounds", None}:
                 sibling_reason = "how long two threads ran at once is known only within bounds"
             unmeasured = [f"siblings: {sibling_reason}"] if sibling_reason else []
-            unmeasured += [loss for loss, _, _ in report.unmeasured_losses]
+            unmeasured += [loss for loss, _, _ in unmeasured_losses(report)]
             unmeasured += [f"{self.settings.captions['report']}: reasons"]
             lines += labelled_lines("not seen", safe_cells(" · ".join(unmeasured)), size, "dim")
         return lines
