@@ -187,7 +187,7 @@ class TurboDrops(Detector):
             self._regroup(batch.cores)
         if self._drops.running:
             return first
-        if (limits_w := batch.cached(self._power_limits_w)) is not None and first < last:
+        if (limits_w := batch.cached(self._power_limits_w)) is not None:
             highest_w = np.fmax.reduce(limits_w[first:last])
             self._highest_limit_w = np.fmax(self._highest_limit_w, highest_w)
         some_ceiling, i = batch.cached(_has_ceiling), first

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import isnan
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pytest
 import synth
 from fakes import CpuLoad, Machine
@@ -15,14 +16,23 @@ from rate_streams import spans as spans_of
 from sessions import session_of
 
 from perfprobe import wire
+from perftop.detect.siblings import (
+    LOSS_START,
+    MAX_ALONE,
+    MIN_TOGETHER,
+    SiblingHistory,
+    UndisturbedPrograms,
+    _SiblingWork,
+)
 from perftop.detect.watched_job import _wait_for_each_other
 from perftop.model.confidence import CrowdedCpu, Hypervisor, TaskOnCpu, ValueWithMax
 from perftop.model.kinds import Episode
-from perftop.model.tasks import ThreadActivity
+from perftop.model.tasks import RunningTasks, ThreadActivity
 from perftop.session.session import Session
 
 LMP, STREAM = [4000, "lmp", 0.95], [4001, "stream", 0.95]
 SAMPLE_NS = synth.SAMPLE_NS
+NAN = float("nan")
 REST = CpuLoad(util=0.01, hz=3.0e9, system=0.0)
 
 
@@ -484,6 +494,67 @@ def test_a_clock_that_falls_without_new_tasks_is_not_blamed_on_others() -> None:
     play.machine.ceiling_hz = 3.06e9
     play_watched_job(play, 30, 1.0, 0.0, tasks={"0": LMP})
     assert play.running == []
+
+
+# --- the history of a program and its sibling
+
+
+@pytest.mark.parametrize("one_by_one", [True, False])
+@pytest.mark.parametrize(("samples", "counts"), [
+    ([(0, 2.0), (1, 1.8)], (1, 1, 0, 0)), ([(0, 2.0), (1, 1.81)], (1, 0, 0, 0)),
+    ([(1, 1.8), (0, 2.0)], (1, 1, 0, 0)), ([(1, 1.5), (0, 1.0)], (1, 0, 0, 0)),
+    ([(0, 2.0), (0.3, 1.5), (0.3, 1.5), (1, 1.0)], (1, 1, 0, 0)),
+    ([(0, 2.0), (0.3, 1.5), (0.3, 1.5), (0.3, 1.5), (1, 1.0)], (0, 0, 0, 0)),
+    ([(0, 2.0), (0, 2.0)], (0, 0, 1, 0)), ([(0, 2.0), (0, 1.8)], (0, 0, 1, 1)),
+    ([(0, 1.8), (0, 2.0)], (0, 0, 1, 1)), ([(0, 1.81), (0, 2.0)], (0, 0, 1, 0)),
+    ([(0.5, 1.0), (0.6, 1.0)], (0, 0, 1, 0)), ([(0.5, 1.0), (0.61, 1.0)], (0, 0, 0, 0)),
+    ([(0.099, 1.0), (0.5, 0.8)], (1, 1, 0, 0)), ([(0.1, 1.0), (0.5, 0.8)], (0, 0, 0, 0)),
+    ([(0.099, 1.0), (0.499, 0.8)], (0, 0, 0, 0)), ([(0, 2.0), (0.3, 2.0), (0, 1.0)], (0, 0, 0, 0)),
+    ([(0, 2.0), (1, NAN), (1, 1.0)], (1, 1, 0, 0)), ([(0, 0.0), (1, 1.0)], (0, 0, 0, 0)),
+])  # fmt: skip
+def test_starts_and_stops_of_the_sibling_are_counted_with_the_ipc(
+    samples: list[tuple[float, float]], counts: tuple[int, ...], *, one_by_one: bool
+) -> None:
+    """Samples are the share of the time in which the sibling ran, and the IPC. Counted are starts
+    and stops of the sibling, those with the expected IPC, pairs of samples with an equal sibling,
+    and those with another IPC."""
+    history = SiblingHistory(1, LOSS_START)
+    for some in [[sample] for sample in samples] if one_by_one else [samples]:
+        overlap, ipc = np.array(some).T[..., None]
+        alone, together = overlap < MAX_ALONE, overlap >= MIN_TOGETHER
+        history.add(_SiblingWork(overlap, alone, together, ipc, ipc, overlap, overlap))
+    assert history.counts[:, 0].tolist() == list(counts)
+
+
+@pytest.mark.parametrize(("counts", "follows"), [
+    ((1, 1, 20, 0), True), ((1, 1, 18, 0), False),  # once in 20 comparisons by chance
+    ((2, 2, 63, 1), True), ((2, 2, 61, 1), False),  # once in a thousand
+    ((4, 3, 99, 0), True), ((4, 3, 13, 0), False), ((6, 5, 13, 0), True),
+    ((4, 0, 9, 9), False), ((4, 4, 9, 9), False), ((0, 0, 99, 0), False),
+])  # fmt: skip
+def test_an_ipc_follows_the_sibling_if_chance_does_not_explain_it(
+    counts: tuple[int, ...], *, follows: bool
+) -> None:
+    history = SiblingHistory(1, LOSS_START)
+    history.counts[:, 0] = counts
+    assert history.ipc_follows_sibling().tolist() == [follows]
+
+
+@pytest.mark.parametrize("run_s", [0.1, 2.0])
+def test_an_earlier_ipc_has_less_weight_after_ten_seconds(run_s: float) -> None:
+    programs = UndisturbedPrograms(
+        cast("Any", None), [[0]], RunningTasks([0]), learned_rows=3, loss_rows=1
+    )
+    samples = round(10 / run_s)
+    for ipc in (2.0, 1.0):
+        parts = np.array([[[ipc], [1.0], [ipc**2]]] * samples)
+        times, quiet = np.full((samples, 1), run_s), np.ones((samples, 1), bool)
+        programs.learned_sums = programs.learned_by_sample(quiet, times, parts)[-1]
+    undisturbed, loss, spread = programs.compare_ipc(programs.learned_sums, np.array([0.5]))
+    mean, weight = 1 + 1 / (1 + np.e), 1 / (1 + np.e)
+    assert undisturbed == pytest.approx(mean)
+    assert loss == pytest.approx(1 - 0.5 / mean)
+    assert spread == pytest.approx(np.sqrt(weight * (1 - weight)) / mean)
 
 
 # --- how often a sibling is blamed for a program's own phases, and how often a real loss is

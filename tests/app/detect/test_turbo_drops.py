@@ -23,7 +23,7 @@ from perftop.base.arrays import Floats
 from perftop.detect.engine import RunningEpisodes, cycles_and_time
 from perftop.detect.engine import util as util_of
 from perftop.detect.turbo_drops import TurboDrops, _has_ceiling
-from perftop.model.confidence import ClockCap, TaskOnCpu
+from perftop.model.confidence import BASE_CLOCK, ClockCap, TaskOnCpu
 from perftop.model.delta import Delta
 from perftop.model.sample_reader import Sample, SampleReader
 from perftop.model.tasks import TaskSnapshot, Thread, WatchedJob
@@ -41,7 +41,7 @@ def clock_sample(
     """Returns a sample of length S with these clocks of the cores."""
     caps = drops._reader.turbo.clock_caps(delta)
     parts = {util_of: use, cycles_and_time: (cycles, run_s), drops._clock_caps: caps,
-             _has_ceiling: True}  # fmt: skip
+             _has_ceiling: np.isfinite(ceiling_hz).any()}  # fmt: skip
     batch = SimpleNamespace(cached=lambda _: {} if tasks is None else {0: tasks})
     return sample_with(
         parts, since_ns=0, time_ns=S, cores=drops._cores, delta=delta, batch=batch, index=0,
@@ -91,11 +91,13 @@ def test_an_episode_lasts_from_the_first_to_the_last_sample_that_shows_it() -> N
     (episode,) = machine.ended
     assert (episode.kind, episode.cpus) == ("turbo-drop", list(range(8)))
     assert episode.depth == pytest.approx(0.2 * HZ)
+    assert "ceiling" not in episode.evidence, "it is the clock that turbo allows"
     assert machine.running == []
 
 
 @pytest.mark.parametrize(("first_depth", "later_depth", "expected_spans"), [
     (0.051, 0.031, [(1, None)]),
+    (0.05, 0.03, [(1, None)]),
     (0.049, 0.049, []),
     (0.051, 0.029, [(1, 2)]),
     (0.2, 0.04, [(1, None)]),
@@ -193,6 +195,24 @@ def test_samples_without_evidence_neither_begin_nor_end_an_episode(
     assert CoreClocks().advance(0.2, samples=10, util=util, ceiling=ceiling).running == []
 
 
+@pytest.mark.parametrize(("samples", "spans_found"), [(50, [(0, None)]), (51, [(0, 2)])])
+def test_a_ceiling_that_stays_unknown_ends_an_episode(
+    samples: int, spans_found: list[tuple[int, int | None]]
+) -> None:
+    machine = CoreClocks().advance(0.2, samples=2).advance(samples=samples, ceiling=NAN)
+    assert spans([*machine.ended, *machine.running]) == spans_found
+
+
+@pytest.mark.parametrize(("dropping", "cpus"), [
+    (3, [[*range(8)]]), (2, [[0, 1, 4, 5], [2, 3, 6, 7]]),
+])  # fmt: skip
+def test_cores_join_a_drop_of_three_quarters_of_their_group(
+    dropping: int, cpus: list[list[int]]
+) -> None:
+    machine = CoreClocks().advance([0.2] * dropping + [0.0] * (4 - dropping), samples=3)
+    assert [e.cpus for e in machine.advance(0.2).running] == cpus
+
+
 def test_a_gap_in_the_stream_ends_an_episode_before_the_gap() -> None:
     machine = CoreClocks().advance(0.2, samples=2).advance(0.2, ns=5_000_000_000 + S)
     assert spans(machine.ended) == [(0, 2)]
@@ -215,6 +235,7 @@ def test_cores_of_different_types_do_not_hide_each_other() -> None:
     delta = reader.counters.empty_delta()
     drops.process(clock_sample(drops, run_s, cycles, np.ones(4), ceiling, delta))
     assert [e.cpus for e in detector.running] == [[0, 1, 2]]
+    assert detector.running[0].evidence["ceiling"] == BASE_CLOCK
 
 
 def test_a_core_that_ramps_up_after_waking_does_not_drop() -> None:
@@ -268,6 +289,8 @@ def test_a_drop_below_a_cap_is_an_episode_of_its_own() -> None:
 
 def test_active_cores_are_counted_as_last_read() -> None:
     machine = CoreClocks().advance().advance(0.2, samples=3).advance(0.2, util=[NAN, 1, 1, 0.02])
+    assert machine.running[0].evidence["active_cores"] == 3
+    machine.advance(0.2, util=[1, 1, 0.1, 0.09])
     assert machine.running[0].evidence["active_cores"] == 3
     partly = (
         CoreClocks().advance(util=[1, 1, NAN, NAN]).advance(0.2, samples=3, util=[1, 1, NAN, NAN])
