@@ -238,7 +238,7 @@ def make_directory(path: Path, *, parents: bool = False) -> None:
 class OwnDirectory:
     """A directory that belongs to us and that only we and root can write to."""
 
-    def __init__(self, path: Path, name: str, parent_fd: int, *, make: bool = False) -> None:
+    def __init__(self, path: Path, name: str, parent_fd: int, *, make: bool) -> None:
         """`name` is relative to the descriptor `parent_fd`; messages use `path`. Raises OSError."""
         self.path = path
         if make:

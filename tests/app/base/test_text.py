@@ -39,6 +39,19 @@ def test_errors_and_answers_of_a_probe_are_printable(
     assert all(line.isprintable() and sign not in line for line in lines)
 
 
+@pytest.mark.parametrize(("numbers", "expected", "with_strides"), [
+    ([], "", ""), ([3], "3", "3"), ([5, 3, 4, 3], "3-5", "3-5"),
+    ([2, 5, 7, 8], "2,5,7-8", "2,5,7-8"),
+    ([0, 2, 4], "0,2,4", "0,2,4"), ([0, 2, 4, 6], "0,2,4,6", "0-6:1/2"),
+    ([1, 5, 9, 13, 14, 15], "1,5,9,13-15", "1-13:1/4,14-15"),
+])  # fmt: skip
+def test_numbers_are_printed_as_in_the_kernel(
+    numbers: list[int], expected: str, with_strides: str
+) -> None:
+    assert text.ranges(numbers) == expected
+    assert text.ranges(numbers, strides=True) == with_strides
+
+
 def test_a_number_and_its_unit_are_on_one_line() -> None:
     assert text.wrap_text("steal 0.00 %", 10) == ["steal", "0.00 %"]
     assert text.wrap_text("ran 3 s at 20 GHz", 8) == ["ran 3 s", "at", "20 GHz"]
