@@ -130,19 +130,10 @@ class Machine:
         self._online_text = self._online_file.read()
         self._row_readers = RowReaders(parts, rows, chosen)
         served_keys = {counter.key for part in self._parts for counter in part.counters}
-        resctrl = Resctrl(root, rows)
-        self._take_group_record = resctrl.take_record
-        self._polled_blocks = PolledBlocks(
-            [
-                MachineCounts(root, len(rows)),
-                Powercap(root, rows, served_keys),
-                UncoreClock(root, rows),
-                Hsmp(root, rows),
-                HsmpTable(root, rows),
-                LimitStatus(root, rows),
-                resctrl,
-            ]
-        )
+        polled = [MachineCounts(root, len(rows)), Powercap(root, rows, served_keys)]
+        polled += [UncoreClock(root, rows), Hsmp(root, rows), HsmpTable(root, rows)]
+        polled += [LimitStatus(root, rows), Resctrl(root, rows)]
+        self._polled_blocks = PolledBlocks(polled)
         self._stat = ProcStat(root, [row.cpu for row in rows])
         lane_blocks = [*self._row_readers.blocks(), *self._stat.blocks()]
         offsets, words = sampler.lay_out([*lane_blocks, *self._polled_blocks.blocks()])
@@ -305,7 +296,7 @@ class Machine:
             frames[0] = replace(frames[0], records=records | joined_quotas)
         self._polled_blocks.read_into(memoryview(last.data), self._offsets, self._sampler.now)
         own_records = joined_quotas if joined_quotas and not frames else self._tasks.take_records()
-        records = own_records | self._take_group_record() | records
+        records = own_records | self._polled_blocks.take_records() | records
         if self._watch is not None:
             records |= self._watch.read_due_threads(last.drained.deadline_ns)
             if self._watch.thread_has_ended and "quotas" not in records:

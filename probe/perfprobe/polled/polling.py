@@ -52,6 +52,10 @@ class PolledBlock:
         """Reads the rows that are due, and yields the number and the values of each."""
         raise NotImplementedError
 
+    def take_records(self) -> dict[str, object]:
+        """Returns the frame's records that the last read has added; usually empty."""
+        return {}
+
     def open(self, path: str, limit: int = MAX_SMALL_BYTES) -> OpenFile:
         """Opens a file, which `close` closes. Raises OSError."""
         file = OpenFile(path, limit)
@@ -116,6 +120,12 @@ class PolledBlocks:
                         words[first + i] = value
                         valid |= 1 << i
                 words[block_offsets.valid + row] = valid
+
+    def take_records(self) -> dict[str, object]:
+        records: dict[str, object] = {}
+        for polled in self._sent_blocks:
+            records |= polled.take_records()
+        return records
 
     def close(self) -> None:
         for polled in self._all_blocks:

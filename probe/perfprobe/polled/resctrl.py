@@ -125,7 +125,7 @@ class Resctrl(PolledBlock):
                 yield self._row_by_l3[number], values
             self._totals = {}
 
-    def take_record(self) -> dict[str, object]:
+    def take_records(self) -> dict[str, object]:
         """Returns the frame's record with the traffic of each group; empty without a read since the
         last call, or if only the default group exists."""
         record, self._record = self._record, {}

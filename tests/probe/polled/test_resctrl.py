@@ -58,7 +58,7 @@ def test_an_l3_is_on_the_row_of_its_first_cpu(two_caches: Path) -> None:
     assert read_values(source) == [[0, 0, 64], nothing, [0, 0, 128], nothing]
     write_group(two_caches, "", 0, total=1700, local=900, occupancy=32)
     assert read_values(source) == [[700, 100, 32], nothing, [0, 0, 128], nothing]
-    assert source.take_record() == {}
+    assert source.take_records() == {}
     write_group(two_caches, "/mon_groups/web", 0, total=40)
     assert open_resctrl(two_caches)[0].missing == []
 
@@ -140,26 +140,26 @@ def test_each_group_reports_its_traffic(two_caches: Path) -> None:
     write_group(two_caches, "/batch/mon_groups/web", 0, total=40)
     source, _ = open_resctrl(two_caches)
     read_values(source)
-    assert source.take_record() == {"l3_groups": {
+    assert source.take_records() == {"l3_groups": {
         "": [[0, 0], [1, 0]], "batch": [[0, 0], [1, None]],
         "batch/mon_groups/web": [[0, 0], [1, None]],
     }}  # fmt: skip
-    assert source.take_record() == {}, "each record is taken once"
+    assert source.take_records() == {}, "each record is taken once"
     write_group(two_caches, "/batch", 0, total=900)
     # the monitor group web, which is new, starts at 0
     write_group(two_caches, "/batch/mon_groups/web", 0, total=10)
     read_values(source)
-    report = source.take_record()["l3_groups"]
+    report = source.take_records()["l3_groups"]
     assert isinstance(report, dict)
     assert report["batch"] == [[0, 600], [1, None]]
     assert report["batch/mon_groups/web"][0] == [0, None]
     shutil.rmtree(two_caches / RESCTRL_PATH / "batch")
     read_values(source)
-    assert source.take_record() == {}
+    assert source.take_records() == {}
     write_group(two_caches, "", 0, total=1200)
     write_group(two_caches, "/batch", 0, total=950)
     read_values(source)
-    assert source.take_record() == {"l3_groups": {
+    assert source.take_records() == {"l3_groups": {
         "": [[0, 200], [1, 0]], "batch": [[0, 0], [1, None]],
     }}, "only the removed group starts from 0"  # fmt: skip
 
@@ -170,6 +170,6 @@ def test_a_group_name_that_is_not_utf8_does_not_end_the_stream(two_caches: Path)
         write_group(two_caches, name, number, total=10, local=10, occupancy=0)
     source, _ = open_resctrl(two_caches)
     read_values(source)
-    record = source.take_record()
+    record = source.take_records()
     assert list(record["l3_groups"]) == ["", "caf\ufffd"]  # type: ignore[call-overload]
     wire.encode(wire.Frame(1, 1, {}, records=record))

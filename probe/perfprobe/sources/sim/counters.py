@@ -263,18 +263,15 @@ _BY_NAME = {event.name: event for event in EVENTS}
 class SimEvents:
     """The events that the user has chosen: one block for each group."""
 
-    def __init__(self, text: str, cpus: int, *, multiplex: bool, guest: bool) -> None:
-        """`text` is the argument of -e. Raises ValueError for unknown names, and Unavailable for
-        events that cannot be counted."""
-        groups = [
-            [(name, _find_event(name)) for name in group]
-            for group in event_names.parse_groups(text)
-        ]
-        pairs = [pair for group in groups for pair in group]
+    def __init__(self, text: str | None, cpus: int, *, multiplex: bool, guest: bool) -> None:
+        """`text` is the argument of -e, if given. Raises ValueError for unknown names, and
+        Unavailable for events that cannot be counted."""
+        groups = [] if text is None else event_names.parse_groups(text)
+        pairs = [(request, _find_event(request)) for group in groups for request in group]
         hardware = [pair for pair in pairs if pair[1].hardware]
         software = [pair for pair in pairs if not pair[1].hardware]
         reason = "the hypervisor exposes no PMU"
-        if guest and not software:
+        if guest and hardware and not software:
             raise Unavailable(f"-e {hardware[0][0].name}: {reason}")
         takes_turns = len(hardware) > FREE_COUNTERS
         if takes_turns and not multiplex:

@@ -152,16 +152,12 @@ class SimSource:
         self._packages = None if machine.guest else PackageCounters(machine, tables)
         self._pressures_us = tables.integrals(tables.pressure, 1_000_000)
         self._load = counters.LoadAverages(tables)
-        chosen = None
-        if events is not None:
-            chosen = SimEvents(events, machine.cpus, multiplex=multiplex, guest=machine.guest)
-        self._chosen = [] if chosen is None else chosen.tables
-        event_blocks = [] if chosen is None else chosen.blocks
-        blocks = [block("cpu", columns), *event_blocks, block("stat", stat), *shared_blocks]
+        chosen = SimEvents(events, machine.cpus, multiplex=multiplex, guest=machine.guest)
+        self._chosen = chosen.tables
+        blocks = [block("cpu", columns), *chosen.blocks, block("stat", stat), *shared_blocks]
         self._watched = None if watch is None else SimWatchedJob(self._schedule, watch)
-        missing = [] if chosen is None else chosen.missing
         self.hello = make_hello(
-            spec, machine, wall_ns, self._raw_ns, sample_ns, blocks, missing, cpus, watch
+            spec, machine, wall_ns, self._raw_ns, sample_ns, blocks, chosen.missing, cpus, watch
         )
         selected = self.hello.selected
         self._selected_cpus = np.full(machine.cpus, selected is None)
