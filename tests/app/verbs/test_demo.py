@@ -17,7 +17,7 @@ from perftop import cli
 from perftop.docs.command_line import names_in_table
 from perftop.process import launch
 from perftop.recording.file import Recording
-from perftop.tui import config
+from perftop.tui import config, pair_screen
 from perftop.verbs import options, screens
 
 NAMES = names_in_table("demo", "recording")
@@ -103,7 +103,6 @@ SIM = "--source", "sim:idle,cpus=2"
     (["live", *SIM, "-i", "1s", "--", "true"], "command.run", 1_000_000_000),
     (["replay", "demo:queue"], "replay.run", 500_000_000),
     (["demo", "queue", "-i", "250ms"], "replay.run", 250_000_000),
-    (["replay", "demo:good-run", "demo:bad-run"], "pair_screen.run", None),
     (["fleet", "sim:idle"], "app.run_app", None),
 ])  # fmt: skip
 @pytest.mark.parametrize("mouse", [True, False])
@@ -126,6 +125,17 @@ def test_a_verb_opens_its_screen(
     words = [*typed[:index], *([] if mouse else ["--no-mouse"]), *typed[index:]]
     assert cli.main(words) == 7
     assert seen == [mouse, True]
+
+
+def test_two_recordings_are_shown_in_the_order_of_their_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(pair_screen, "run", lambda *values, mouse: seen.extend([*values, mouse]))
+    cli.main(["replay", "demo:good-run", "demo:bad-run", "--align", "mark:link", "--no-mouse"])
+    files, moment, _, mouse = seen
+    assert [path.stem for path in files] == ["good-run", "bad-run"]
+    assert (moment.kind, moment.label, mouse) == ("mark", "link", False)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import math
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -162,6 +163,23 @@ async def test_a_hanging_or_broken_host_delays_no_other(
     monkeypatch.setattr(launch, "GRACE_S", 0.1)
     task.cancel()
     await asyncio.wait([task])
+
+
+def test_the_screen_of_a_machine_is_opened_with_the_options_of_the_fleet() -> None:
+    for remote, more in ((None, ()), ("/opt/perfprobe", ("--remote", "/opt/perfprobe"))):
+        machines = SshSource(["n1", "sim:idle"], remote=remote).fleet.machines
+        assert machines["n1"].open_arguments == ("live", "--host", "n1", *more)
+        assert machines["sim:idle"].open_arguments == ("live", "--source", "sim:idle")
+
+
+def test_the_cost_of_a_fleet_is_its_mean_share_and_received_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = SshSource(["n1", "n2", "n3"])
+    for machine, share in zip(source.fleet.machines.values(), (0.01, 0.02, math.nan), strict=True):
+        machine.is_answering, machine.probe_share, machine.frames_lost = True, share, 2
+    monkeypatch.setattr(source._received, "per_s", lambda: 12_600.0)
+    assert source.cost_texts() == ["1.50 % there", "13 kB/s", "dropped frames 6"]
 
 
 async def test_a_broken_link_is_reported_immediately_and_restored(
