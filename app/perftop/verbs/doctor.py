@@ -10,7 +10,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -99,8 +99,7 @@ def _check_rules(args: argparse.Namespace, rules: Sequence[str]) -> int:
             hint = text.did_you_mean(name, RULES, f"conditions: {rule_names}")
             raise Failed(f"--check: unknown condition {name!r}{hint}", USAGE)
     items = {item["what"]: item for item in machine.ask_machine(args, "doctor")["readiness"]}
-    outcomes = [rule_outcome(rule, items.get(RULES[rule.partition("=")[0]]))
-                for rule in rules or DEFAULT_RULES]  # fmt: skip
+    outcomes = [rule_outcome(rule, items) for rule in rules or DEFAULT_RULES]
     failing = {"broken", "unknown"} if rules else {"broken"}
     is_broken = any(outcome.state in failing for outcome in outcomes)
     result = {"type": "check", "holds": not is_broken, "rules": [o._asdict() for o in outcomes]}
@@ -108,10 +107,11 @@ def _check_rules(args: argparse.Namespace, rules: Sequence[str]) -> int:
     return BROKEN_STATUS if is_broken else 0
 
 
-def rule_outcome(rule: str, item: Answer | None) -> RuleOutcome:
+def rule_outcome(rule: str, items: Mapping[str, Answer]) -> RuleOutcome:
     """Compares a rule with the state of its condition. A rule without a value requires the state
     that disturbs benchmarks least."""
-    _, _, wanted_value = rule.partition("=")
+    name, _, wanted_value = rule.partition("=")
+    item = items.get(RULES[name])
     if item is None or item["state"] == "unknown":
         return RuleOutcome(rule, "unknown", "not known" if item is None else item["now"], None)
     holds = item["value"] == wanted_value if wanted_value else item["state"] == "ready"
@@ -195,8 +195,10 @@ def doctor_lines(
             rows.append((name, f"{rate['hz'] / 1e6:.3f} MHz, {rate['origin']}{error}"))
         else:
             rows.append((name, "unknown"))
-    rows += [(f"{m['counter']} tick", f"x {m['factor']:g} TSC ticks: {m['why']}")
-             for m in answer["multipliers"]]  # fmt: skip
+    rows += [
+        (f"{m['counter']} tick", f"x {m['factor']:g} TSC ticks: {m['why']}")
+        for m in answer["multipliers"]
+    ]
     reasons: dict[str, list[str]] = {}
     for missing in answer["missing"]:
         reasons.setdefault(missing["why"], []).append(missing["what"])

@@ -89,8 +89,11 @@ class SshSource:
         def connect(argv: list[str]) -> ProbeStream:
             return ProbeStream(launch.start_probe(argv), self._received.count)
 
-        await read_machines([FollowedMachine(partial(connect, argv), live, self.update_s)
-                      for argv, live in self._feeds])  # fmt: skip
+        machines = [
+            FollowedMachine(partial(connect, argv), live, self.update_s)
+            for argv, live in self._feeds
+        ]
+        await read_machines(machines)
 
     def move_in_time(self, _: int) -> bool:
         return False

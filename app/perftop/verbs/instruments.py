@@ -104,8 +104,8 @@ def _timer_note_lines(answer: Answer, width: int) -> Iterator[str]:
         notes.append(f"{', '.join(names)}: {text}")
     if any(method["settled"] is False for method in methods):
         epsilon = f"{100 * answer['epsilon']:g} %"
-        notes.append(f"* the mean still changed by more than {epsilon} at the end of the time "
-                     "limit: trust only ±")  # fmt: skip
+        change = f"the mean still changed by more than {epsilon} at the end of the time limit"
+        notes.append(f"* {change}: trust only ±")
     notes += [f"{method['name']} of {method['note']}" for method in methods if method["note"]]
     for note in notes:
         yield from wrap_indented(f"  {note}", width, 2)
@@ -128,18 +128,15 @@ def _distribution_lines(answer: Answer, unicode: bool) -> Iterator[str]:
 
 
 def _tsc_lines(tsc: Answer, width: int) -> Iterator[str]:
-    invariant = {
-        True: "yes", False: "no: it may follow the clock or stop in deep idle", None: "unknown",
-    }  # fmt: skip
+    not_invariant = "no: it may follow the clock or stop in deep idle"
+    invariant = {True: "yes", False: not_invariant, None: "unknown"}
     step = tsc["step_ticks"]
     step_text = tsc["step_why"] if step is None else f"{step:.4g} ticks" if step > 1 else "1 tick"
     rows = [("TSC", _rate_text(tsc)), *([("", tsc["note"])] if tsc["note"] else [])]
     rows.append(("  the screen's rate", _rate_text(tsc["hello"])))
     rows += [("  nominal", _rate_text(rate)) for rate in tsc["said"]]
-    rows += [
-        ("  invariant", invariant[tsc["invariant"]]), ("  moves in steps of", step_text),
-        ("  clock source", tsc["clocksource"] or "unknown"),
-    ]  # fmt: skip
+    rows += [("  invariant", invariant[tsc["invariant"]]), ("  moves in steps of", step_text)]
+    rows.append(("  clock source", tsc["clocksource"] or "unknown"))
     for name, row_text in rows:
         yield from fact_lines(name, row_text, width)
 
@@ -158,8 +155,9 @@ def _offset_lines(answer: Answer, width: int) -> Iterator[str]:
     known_offsets = [
         f"  CPU {o['cpu']:<5}{o['offset_ticks']:+.0f} ± {o['error_ticks']:.0f} ticks"
         f" ({o['offset_ns']:+.0f} ± {o['error_ns']:.0f} ns)"
-        for o in offsets if o["why"] is None
-    ]  # fmt: skip
+        for o in offsets
+        if o["why"] is None
+    ]
     size = max(map(len, known_offsets), default=0) + 2
     columns = max(1, width // size)
     for i in range(0, len(known_offsets), columns):
@@ -191,8 +189,8 @@ def wake_lines(answer: Answer, width: int, *, unicode: bool) -> list[str]:
     width, rows = max(width, machine.MIN_WIDTH), answer["rows"]
     # the median cost of a wake-up if idle states are not limited
     by_kind = {row["kind"]: row["median_us"] for row in rows if row["deepest"] is None}
-    parts = [f"{cost:.0f} µs by {'a timer' if kind == 'timer' else kind}"
-             for kind, cost in by_kind.items()]  # fmt: skip
+    wakers = {"timer": "a timer"}
+    parts = [f"{cost:.0f} µs by {wakers.get(kind, kind)}" for kind, cost in by_kind.items()]
     sentence = f"A wake-up of CPU {answer['cpu']} takes {' and '.join(parts)} (median)."
     lines = [*wrap_indented(sentence, width, 0), ""]
     head = "".join(f"{name:>7}" for name in ("median", "95 %", "99 %", "most"))

@@ -69,12 +69,14 @@ class Parser(argparse.ArgumentParser):
 
     def format_help(self) -> str:
         usage, gap, remainder = super().format_help().partition("\n\n")
-        usage = "\n".join(
-            part for line in usage.splitlines() for part in textwrap.wrap(
-                line, shutil.get_terminal_size().columns - 2, break_long_words=False,
-                break_on_hyphens=False, subsequent_indent=" " * (len(line) - len(line.lstrip())),
-            )
-        )  # fmt: skip
+        lines: list[str] = []
+        for line in usage.splitlines():
+            indent = " " * (len(line) - len(line.lstrip()))
+            wrapper = textwrap.TextWrapper(shutil.get_terminal_size().columns - 2)
+            wrapper.break_long_words = wrapper.break_on_hyphens = False
+            wrapper.subsequent_indent = indent
+            lines += wrapper.wrap(line)
+        usage = "\n".join(lines)
         if self.get_default("runs"):
             usage += f"\n{'':{len(f'usage: {self.prog} ')}}[-- CMD [ARG ...]]"
         return f"{usage}{gap}{remainder}"

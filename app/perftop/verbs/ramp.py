@@ -40,6 +40,7 @@ MIN_CHART_LINES, MAX_CHART_LINES = 6, 20
 MAX_WIDTH = 160
 INDENT = 12
 MAX_SAME_DIFFERENCE = 0.001
+"""Maximum relative difference between clocks of wide and scalar code that count as equal."""
 MAX_CHAIN_DEVIATION = 0.01
 """Maximum relative difference between the clock from counted cycles and the clock from the chain
 (of dependent instructions of known latency). The latter is off by about 0.1 %, because only the

@@ -78,7 +78,6 @@ class StreamRecorder(Consumer):
         return self._recording is not None and self._recording.frames > 0
 
     async def consume(self, stream: Stream) -> None:
-
         on_signal([signal.SIGUSR1], lambda _: self._request_marks())
         progress = asyncio.get_running_loop().create_task(self._show_progress())
         reads_keys = is_ring(self._args) and self._command is None

@@ -108,11 +108,9 @@ def run_diff(args: argparse.Namespace) -> int:
             raise Failed(f"unknown metric {key!r}; known: {', '.join(NUMBERS)}", USAGE)
     damages: list[str] = []
     a, b = (
-        [replace(reading, file=index) for index, path in enumerate(side)
-         for reading in _read_lines(path, damages, by_mark=by_mark)]
-        for side in paths
-    )  # fmt: skip
-    a, b = _successful_readings("A", a), _successful_readings("B", b)
+        _read_side(name, side, damages, by_mark=by_mark)
+        for name, side in zip("AB", paths, strict=True)
+    )
     pairs = _compared_pairs(a, b, by_mark=by_mark)
     comparisons = [comparison for comparison in compare(pairs, metrics) if comparison.rows]
     if not comparisons:
@@ -161,9 +159,16 @@ def _met_conditions(condition: Condition, comparisons: Sequence[Comparison]) -> 
     return lines
 
 
-def _successful_readings(name: str, readings: list[Reading]) -> list[Reading]:
-    """Returns the successful runs of A or B, and prints how many others were left out. Raises
-    Failed if there are none: the time until a failure is not the time of the work."""
+def _read_side(
+    name: str, paths: Sequence[Path], damages: list[str], *, by_mark: bool
+) -> list[Reading]:
+    """Returns the successful runs in the files of A or B, and prints how many others were left out.
+    Raises Failed if there are none: the time until a failure is not the time of the work."""
+    readings = [
+        replace(reading, file=index)
+        for index, path in enumerate(paths)
+        for reading in _read_lines(path, damages, by_mark=by_mark)
+    ]
     successful = [reading for reading in readings if reading.status == 0]
     count = len(readings) - len(successful)
     if count and not successful:

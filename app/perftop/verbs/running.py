@@ -38,7 +38,6 @@ async def run_consumers(
     signal that ended perftop; else 0), and each consumer's failure or None. `max_s`: seconds after
     which a broken connection is not retried. After the return, signals stay ignored or, with
     `holds_signals`, wait for the next run."""
-
     tasks: list[asyncio.Task[None]] = []
     command_window = consumers[0][0].command_window
     caught_signals: list[int] = []
@@ -80,7 +79,6 @@ async def _run_one(
     """Runs one consumer as a task, which is added to `tasks` so that it can be cancelled.
     `caught_signals`: signals that have arrived; if there are any, the task is cancelled
     immediately."""
-
     command_window = consumer.command_window
     try:
         probe = start_probe(argv)

@@ -46,7 +46,8 @@ def check(monkeypatch: pytest.MonkeyPatch, items: list[dict[str, Any]], *rules: 
 def test_a_rule_without_a_value_requires_the_best_state(
     rule: str, item: dict[str, Any] | None, state: str
 ) -> None:
-    assert rule_outcome(rule, item).state == state
+    items = {} if item is None else {RULES[rule.partition("=")[0]]: item}
+    assert rule_outcome(rule, items).state == state
 
 
 @pytest.mark.parametrize(("rules", "status"), [
