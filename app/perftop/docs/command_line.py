@@ -268,10 +268,8 @@ def man_pages(parser: ArgumentParser, version: str, date: str) -> dict[str, str]
         texts[f"perftop-{verb.name}.1"] = _verb_page(verb, pages)
     for page in pages:
         body = (line for block in page.blocks for line in _block(block))
-        heading = _name(f"perftop-{page.topic}", page.title)
-        texts[f"perftop-{page.topic}.7"] = [
-            *heading, ".SH DESCRIPTION", *body, ".SH SEE ALSO", ".BR perftop (1)",
-        ]  # fmt: skip
+        heading = [*_name(f"perftop-{page.topic}", page.title), ".SH DESCRIPTION"]
+        texts[f"perftop-{page.topic}.7"] = [*heading, *body, ".SH SEE ALSO", ".BR perftop (1)"]
     gap = (".SH", ".SS", ".TP", ".TS", ".IP", ".PP")
     manual_pages = {}
     for name, lines in texts.items():
@@ -329,10 +327,9 @@ def _description(name: str, text: str, verb: Verb) -> list[str]:
     tail = [r"[\-\-\~CMD\~[ARG\~...]]"] if verb.parser.get_default("runs") else []
     bold = f"perftop {verb.name}".split()
     words = [f"\\fB{word}\\fR" for word in bold] + escaped_parts[len(bold) :] + tail
-    return [
-        *_name(name, text), ".SH SYNOPSIS", " ".join(words), ".SH DESCRIPTION",
-        *_text(verb.parser.description), *_text(verb.parser.epilog, gap_before=True),
-    ]  # fmt: skip
+    lines = [*_name(name, text), ".SH SYNOPSIS", " ".join(words), ".SH DESCRIPTION"]
+    lines += _text(verb.parser.description)
+    return lines + _text(verb.parser.epilog, gap_before=True)
 
 
 def _options(options: Iterable[Option]) -> list[str]:

@@ -191,8 +191,8 @@ def _are_same_tasks(a: Finding, b: Finding) -> bool:
 def _describe(episode: Episode, finding: Finding) -> None:
     episode.cpus, episode.depth = finding.cpus, finding.victim_share
     episode.confidence = finding.confidence
-    episode.evidence = {"label": finding.headline, "text": " · ".join(finding.evidence),
-                        "loser": finding.culprit}  # fmt: skip
+    text = " · ".join(finding.evidence)
+    episode.evidence = {"label": finding.headline, "text": text, "loser": finding.culprit}
     if finding.takers:
         episode.evidence["who"] = [*finding.takers]
 

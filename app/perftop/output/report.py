@@ -80,6 +80,11 @@ class Finding:
     """Waits of further tasks in the same span, the longest first. `share` counts them all."""
 
     @property
+    def is_named(self) -> bool:
+        """Whether the cause costs, or its victims lose, enough to be named."""
+        return self.share >= MIN_SHARE or self.victim_share >= MIN_VICTIM_SHARE
+
+    @property
     def unit(self) -> str:
         kind = KINDS.get(self.cause[0])
         return "cycles" if kind is not None and kind.costs_cycles else "time"
@@ -189,8 +194,7 @@ class Report:
     def named_findings(self) -> list[Finding]:
         """The causes that cost at least MIN_SHARE, or whose victims lose MIN_VICTIM_SHARE; [] if
         the time is too short for shares."""
-        return [f for f in self.findings if not self.is_too_short
-                and (f.share >= MIN_SHARE or f.victim_share >= MIN_VICTIM_SHARE)]  # fmt: skip
+        return [] if self.is_too_short else [f for f in self.findings if f.is_named]
 
     @cached_property
     def checks(self) -> list[Check]:

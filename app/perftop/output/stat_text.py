@@ -287,8 +287,8 @@ def command_lines(session: Session, argv: Sequence[str], line: Line) -> list[str
     waits = ""
     if job is not None:
         quota_s, waited_s = _quota_and_cpu_wait_s(job)
-        times = {"its CPU quota": quota_s if quota_s >= MIN_STATE_S else None,
-                 "a CPU": waited_s, "the disk": job["disk_s"]}  # fmt: skip
+        shown_quota_s = quota_s if quota_s >= MIN_STATE_S else None
+        times = {"its CPU quota": shown_quota_s, "a CPU": waited_s, "the disk": job["disk_s"]}
         known_times = (f"{seconds_text(s)} for {use}" for use, s in times.items() if s is not None)
         waits = " and ".join(known_times)
         if (longest_s := job.get("longest_wait_s") or 0.0) >= MIN_STATE_S:

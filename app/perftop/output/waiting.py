@@ -144,7 +144,7 @@ def _finding_on(
     session, job, times = report.session, report.job, report.totals.times
     span_s = report.totals.elapsed_s
     covered_s = span_s if job is not None else min(span_s, times.covered_s)
-    reason = _find_reason(session, waiters, placed_tasks, tasks, report.interval, covered_s)
+    reason = _find_reason(report, waiters, placed_tasks, tasks, covered_s)
     total, cpus, one_waits = waiters.total_times, waiters.cpus, len(waiters.waiting_members) == 1
 
     full_s = max(times.truncated_s.get(cpu, 0.0) for cpu in cpus)
@@ -307,12 +307,12 @@ def _find_competitors(
 
 
 def _find_reason(
-    session: Session, waiters: _Waiters, placed_tasks: Tasks, all_tasks: Tasks, interval: Interval,
-    covered_s: float,
-) -> _WaitReason:  # fmt: skip
+    report: Report, waiters: _Waiters, placed_tasks: Tasks, all_tasks: Tasks, covered_s: float
+) -> _WaitReason:
     """Returns the reason for the group's wait (tasks on its CPUs, its own members, processes that
     ended between two scans, or idle states), and the mask or cpuset that kept it off other CPUs.
     `placed_tasks`: those of `all_tasks` with a known CPU. `covered_s`: span of these records."""
+    session, interval = report.session, report.interval
     rivals = _find_competitors(session, waiters, placed_tasks, all_tasks, covered_s)
     is_known = rivals.are_members or rivals.explains_wait or rivals.short_lived is not None
     if not is_known and (reason := _idle_reason(session, waiters, interval)) is not None:
@@ -321,8 +321,8 @@ def _find_reason(
     online = {row.cpu for row in session.topology if row.online}
     limit, allowed = allowed_cpus(session.details, waiting_pids, online)
     excluded, util = allowed if limit else {*waiters.cpus}, interval.values["util"]
-    idle = [(1 - float(util[row]), session.topology[row].cpu) for row in session.selected
-            if session.online[row] and session.topology[row].cpu not in excluded]  # fmt: skip
+    rows = {session.topology[row].cpu: row for row in session.selected if session.online[row]}
+    idle = [(1 - float(util[row]), cpu) for cpu, row in rows.items() if cpu not in excluded]
     idle.sort(key=lambda pair: -pair[0])
     idle_shares = {cpu: share for share, cpu in idle if share >= MIN_IDLE_SHARE}
     """Idle shares of the other CPUs with room for work, the idlest first."""
@@ -361,8 +361,8 @@ def _idle_reason(session: Session, waiters: _Waiters, interval: Interval) -> _Wa
     mean_s = total.wait_s / total.switches if total.switches else inf
     rows = [row for row in session.selected if session.topology[row].cpu in cpus]
     idle = 1 - interval.values.mean("util", rows)
-    if (mean_s > MAX_IDLE_EXIT_S or total.wait_s < MIN_WAIT_SHARE * total.wanted_s
-            or not idle >= MIN_IDLE_EXIT_SHARE):  # fmt: skip
+    is_short = mean_s <= MAX_IDLE_EXIT_S and total.wait_s >= MIN_WAIT_SHARE * total.wanted_s
+    if not (is_short and idle >= MIN_IDLE_EXIT_SHARE):
         return None
     evidence = [
         f"{total.switches} wake-ups, {brief_duration(mean_s)} each",
@@ -462,15 +462,14 @@ class ShortLivedProcesses:
 
 
 def _short_lived_processes(
-    session: Session, tasks: Tasks, cpus: Sequence[int], excluded_pids: Collection[int],
-    min_run_s: float,
-) -> ShortLivedProcesses | None:  # fmt: skip
+    session: Session, tasks: Tasks, cpus: Sequence[int], own_pids: Collection[int], min_run_s: float
+) -> ShortLivedProcesses | None:
     """Returns the processes of one parent that ran most between scans and may run on these CPUs;
     None if none ran for `min_run_s`."""
     online = {row.cpu for row in session.topology if row.online}
     by_parent: dict[int, dict[str, TaskTimes]] = {}
     for (pid, child, cpu), task in tasks.items():
-        if cpu == UNKNOWN_CPU and pid not in excluded_pids:
+        if cpu == UNKNOWN_CPU and pid not in own_pids:
             mask = parse_cpu_list(session.details.get(str(pid), {}).get("affinity"), online)
             if not mask or not mask.isdisjoint(cpus):
                 by_parent.setdefault(pid, {})[child] = task

@@ -496,8 +496,8 @@ def open_questions(compared: Sequence[Comparison]) -> Iterator[str]:
     linked_labels = [
         setting_label(state.key) for state in first.differing_states if state.explained_keys
     ]
-    other_labels = [setting_label(state.key) for state in first.differing_states
-              if not state.explained_keys and state.key not in UNEXPLAINING_STATES]  # fmt: skip
+    other_keys = (state.key for state in first.differing_states if not state.explained_keys)
+    other_labels = [setting_label(key) for key in other_keys if key not in UNEXPLAINING_STATES]
     if is_sure and other_labels:
         names = join_words(other_labels)
         if linked_labels:

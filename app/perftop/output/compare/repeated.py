@@ -100,8 +100,8 @@ class CommandRuns:
 
     def values(self, key: str, without: Sequence[int] = ()) -> list[float]:
         """Returns the known values of a number. `without`: indices of runs to leave out."""
-        return [run.numbers[key] for index, run in enumerate(self.all_runs)
-                if run.status == 0 and index not in without and key in run.numbers]  # fmt: skip
+        runs = (run for i, run in enumerate(self.all_runs) if run.status == 0 and i not in without)
+        return [run.numbers[key] for run in runs if key in run.numbers]
 
     def _outlier(self, index: int) -> Outlier:
         """Returns the outlier with its reason, such as a longer wait than in the other runs; ''

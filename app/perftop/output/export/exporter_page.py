@@ -145,8 +145,8 @@ class Family(NamedTuple):
 
 def family_of(heading: Heading, values: Iterable[tuple[Labels, float]]) -> Family:
     """Returns a family with a series for each value that is not NaN."""
-    lines = [f"{heading.sample}{labels(**names)} {value:.15g}\n" for names, value in values
-             if not math.isnan(value)]  # fmt: skip
+    known_values = ((names, value) for names, value in values if not math.isnan(value))
+    lines = [f"{heading.sample}{labels(**names)} {value:.15g}\n" for names, value in known_values]
     return Family(heading, "".join(lines), len(lines))
 
 
