@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
 from fakes import Machine
 from played_apps import Run, running_app
 from synth import SAMPLE_NS
 from waiting import until_true
 
+from perftop.draw.columns import total_width
 from perftop.model.kinds import KINDS, Episode
+from perftop.tui.views.episodes import episode_columns
 
 S = 1_000_000_000
 EPISODES = {key: kind.marker for key, kind in KINDS.items()}
@@ -90,6 +93,16 @@ async def test_the_wait_of_the_verdict_is_in_the_list() -> None:
         text = [view.render_line(y).text.strip() for y in range(view.size.height)]
     assert text[0].startswith("episodes  1 in 8.1 s   ◐ 1 neighbour")
     assert "hogA[11] and hogB[12] share CPU 1: each waits 50 % of its time" in text[2]
+
+
+@pytest.mark.parametrize(("width", "keys"), [
+    (99, "start length what"), (100, "start length kind what"), (115, "start length kind what"),
+    (116, "start length kind depth what"),
+])  # fmt: skip
+def test_wide_lists_have_a_column_of_kinds_and_of_depths(width: int, keys: str) -> None:
+    columns = episode_columns(width)
+    assert " ".join(column.key for column in columns) == keys
+    assert total_width(columns) == width - 3
 
 
 # --- empty lists

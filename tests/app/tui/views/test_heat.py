@@ -167,6 +167,24 @@ async def test_unknown_offline_and_doubtful_cells_differ_from_zero() -> None:
         assert "–" in text(run)[4]
 
 
+async def test_the_cursor_moves_to_the_nearest_cell_in_each_direction() -> None:
+    async with running_app(Machine(cores=40, threads=1), (60, 20)) as run:
+        await run.pilot.press("2")
+        heat, last = view(run), 39
+        lines = sorted({y for _, y in heat._heat_layout.cell_positions.values()})
+        n = sum(y == lines[0] for _, y in heat._heat_layout.cell_positions.values())
+        assert len(lines) > 2
+        assert n > 3
+        for key, cpu in (
+            ("right", 1), ("right", 2), ("left", 1), ("down", 1 + n), ("up", 1), ("up", 1),
+            ("left", 0), ("left", 0), ("pagedown", n * (len(lines) - 1)), ("pageup", 0),
+            ("end", last), ("right", last), ("down", last), ("up", last - n), ("right", last - n),
+            ("home", 0),
+        ):  # fmt: skip
+            await run.pilot.press(key)
+            assert heat.settings.cpu == cpu, key
+
+
 async def test_the_title_counts_hidden_cores_and_those_that_lose() -> None:
     does = {1020: CpuLoad(0.7, steal=0.3)}
     async with running_app(Machine(cores=1024, threads=1, loads=does), (60, 20)) as run:

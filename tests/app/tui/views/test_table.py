@@ -96,6 +96,21 @@ async def test_a_column_can_be_sorted_by_its_values() -> None:
             assert cpus(run) == result, (order, reverse)
 
 
+@pytest.mark.parametrize(("key", "value", "busy", "style"), [
+    ("util", 0.5, 0.05, "text"), ("util", 0.5, 0.049, "faint"), ("steal", 0.01, 0.049, "warn"),
+    ("steal", 0.009, 0.049, "faint"), ("steal", 0.01, 0.5, "warn"), ("steal", 0.009, 0.5, "dim"),
+    ("involuntary", 0.005, 0.5, "warn"), ("user", 0.01, 0.5, "text"), ("user", 0.009, 0.5, "dim"),
+    ("busy_hz", 3e9, 0.1, "text"), ("busy_hz", 3e9, 0.099, "dim"), ("ipc", 1.0, 0.1, "text"),
+    ("ipc", 1.0, 0.099, "dim"), ("net_hz", 1e9, 0.1, "text"), ("net_hz", 1e9, 0.099, "dim"),
+    ("turbo_ceiling_hz", 3e9, 0.5, "dim"), ("util", math.nan, 0.5, "text"),
+])  # fmt: skip
+def test_numbers_of_idle_cpus_and_small_shares_are_dim(
+    key: str, value: float, busy: float, style: str
+) -> None:
+    """From 5 % of busy time a CPU is not idle, from 10 % its clock has a meaning."""
+    assert table.number_style(columns.COLUMNS_BY_KEY[key], value, busy) == style
+
+
 # --- the cursor
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakes import CpuLoad, Machine
+from fakes import CpuLoad, Machine, observe
 from hypothesis import given
 from hypothesis import strategies as st
 from played_apps import Run, running_app
@@ -20,7 +20,7 @@ from perftop.draw.strips import text
 from perftop.session.history import History
 from perftop.session.values import COLUMNS_BY_KEY
 from perftop.tui.shared import time_axis
-from perftop.tui.shared.cores import Core
+from perftop.tui.shared.cores import Core, Cores
 from perftop.tui.views import timeline
 from perftop.tui.views.timeline import Timeline
 
@@ -75,6 +75,27 @@ async def test_all_rows_of_few_cores_are_visible_at_each_height() -> None:
             room = past.size.height - len(past.header_lines) - len(past.footer_lines)
             assert past.line_count <= room, past.size
     assert heights >= {timeline.MIN_HEIGHT_FOR_TIMES - 1, timeline.MIN_HEIGHT_FOR_TIMES}
+
+
+@pytest.mark.parametrize(("cores", "threads", "room", "ascii_", "height"), [
+    (4, 2, 8, False, 0), (4, 2, 8, True, 1), (4, 2, 9, False, 1), (4, 2, 16, False, 1),
+    (4, 2, 17, False, 2), (4, 2, 34, False, 4), (4, 2, 35, False, 3), (4, 2, 43, False, 4),
+    (2, 1, 1, False, 1), (2, 1, 15, False, 7), (2, 1, 16, False, 3), (2, 1, 42, False, 16),
+    (2, 1, 60, False, 16),
+])  # fmt: skip
+def test_lanes_grow_with_the_screen_and_leave_room_for_panels(
+    cores: int, threads: int, room: int, ascii_: bool, height: int
+) -> None:
+    """`height`: lines of each CPU; 0: siblings share a line. Siblings have a heading of their
+    package. Ten lines are left for panels if each CPU has three."""
+    session, _ = observe(Machine(cores=cores, threads=threads))
+    lines = Cores(session).view_lines()
+    layout = timeline.timeline_layout(
+        Cores(session), lines, room, "topology", of_core=False, ascii_=ascii_
+    )
+    assert (layout.has_own_lines, layout.lane_height) == (height > 0, max(1, height))
+    headings = len(lines) - cores
+    assert len(layout.lines) == headings + (cores * threads * height or cores)
 
 
 # --- time
