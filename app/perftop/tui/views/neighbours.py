@@ -390,7 +390,7 @@ class Neighbours(PaneledView, CursorCanvas):
         if isinstance(row, list):
             return row, "calm"
         if isinstance(row, Flow):
-            max_s = self._flows[1][0].lost_s
+            max_s = max(flow.lost_s for flow in self._flows[1])
             table_columns, cells = self._columns, flow_cells(row, self._columns, max_s)
         else:
             span_ns, table_columns = self._span_ns, self._thread_columns

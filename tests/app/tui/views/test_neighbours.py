@@ -12,6 +12,7 @@ from fakes import CpuLoad, Machine
 from played_apps import Run, running_app
 from waiting import until_true
 
+from perftop.draw import strips
 from perftop.draw.strips import cut_runs
 from perftop.model.kinds import Episode
 from perftop.output.report import Report
@@ -176,6 +177,18 @@ async def test_flows_have_the_times_of_why() -> None:
         totals = replace(report.totals, losses=report.sums._replace(by_cause=tiny))
         rest = replace(report, totals=totals)
         assert find_flows(view.session, rest, view.session.selected, folded=True) == []
+
+
+async def test_the_sum_of_small_flows_can_be_the_longest_bar() -> None:
+    async with running_app(machine_of_two_cores(), (160, 50)) as run:
+        await queue(run)
+        view = neighbours_of(run)
+        inputs, flows = view._flows
+        small_flows = replace(flows[0], taker="others", victim="others", cause="", lost_s=9.0)
+        view._flows, view._rows = (inputs, [*flows, small_flows]), [*flows, small_flows]
+        lines = [strips.text(view.line(y)[0]) for y in (0, len(flows))]
+        assert len(lines[0]) == len(lines[1]) <= 160
+        assert 0 < lines[0].count("█") < lines[1].count("█")
 
 
 async def test_losses_over_time_are_those_of_the_session() -> None:
