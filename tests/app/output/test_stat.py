@@ -24,7 +24,13 @@ from perftop.model.kinds import Episode
 from perftop.model.numbers import COUNTER_BY_NAME
 from perftop.model.tasks import TaskSnapshot
 from perftop.output import stat_text
-from perftop.output.run_summary import WIDTH, _other_tasks, summary_line, time_use_lines
+from perftop.output.run_summary import (
+    WIDTH,
+    _other_tasks,
+    machine_state,
+    summary_line,
+    time_use_lines,
+)
 from perftop.output.stat_lines import StatTable, is_known_number
 from perftop.output.stat_text import Measurement, command_lines, headline
 from perftop.process.command_window import BOOT_ID
@@ -103,6 +109,19 @@ def test_the_summary_counts_causes_and_names_the_most_costly() -> None:
     # no count is printed for a single episode
     (worst,) = [line for line in lines if line.startswith("worst")]
     assert worst.startswith("worst turbo-drop: Power limit PL1 kept CPU 0 at 2.80 of 3.50 GHz")
+
+
+@pytest.mark.parametrize(("off_share", "turbo"), [(0.5, "on"), (0.51, "off"), (np.nan, None)])
+def test_turbo_is_off_if_it_was_off_for_most_of_the_time(
+    off_share: float, turbo: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, _ = observe(Machine())
+    means = {"turbo_off": np.array([off_share, 0.0]), "power_limit_w": np.array([100.04, 60.0])}
+    monkeypatch.setattr(session.counters, "rates", lambda _, key: means.get(key))
+    means["turbo_off"] = means["turbo_off"][:1] if np.isnan(off_share) else means["turbo_off"]
+    state = machine_state(session)
+    assert state.get("turbo") == turbo
+    assert state["power_limit_w"] == 160.0, "of all packages, to four digits"
 
 
 # --- the first sentence about a command

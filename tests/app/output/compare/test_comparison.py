@@ -15,6 +15,7 @@ from perftop.output.compare.comparison import (
     ONE_RUN,
     SMALL,
     Comparison,
+    Row,
     compare,
     headline,
     loss_sentences,
@@ -313,3 +314,34 @@ def test_values_have_words_and_small_differences_are_ignored() -> None:
     assert not is_different(250.0, 250.3)
     assert is_different(250.0, 251.0)
     assert is_different("on", "off")
+
+
+@pytest.mark.parametrize(("interval", "verdict", "word"), [
+    ((-0.02, 0.02), NOISE, "same"), ((-0.021, 0.0), NOISE, "open"), ((0.0, 0.021), NOISE, "open"),
+    ((0.001, 0.9), SMALL, "same"), (None, NOISE, "same"), (None, ONE_RUN, "open"),
+])  # fmt: skip
+def test_a_difference_that_is_certainly_within_2_percent_is_none(
+    interval: tuple[float, float] | None, verdict: str, word: str
+) -> None:
+    row = Row(NUMBERS["ipc"], 1.0, 1.0, 0.0, interval, 0.5, False, False, verdict)
+    assert text.verdict_word(row) == word
+
+
+@pytest.mark.parametrize(("a", "b", "is_named"), [
+    (0.01, 0.02, True), (0.02, 0.01, True), (0.01, 0.0199, False), (0.0, 0.01, True),
+])  # fmt: skip
+def test_a_cause_is_named_if_it_cost_one_point_more(a: float, b: float, is_named: bool) -> None:
+    cause = "turbo-drop", "thermal"
+    readings = [Reading({"run_s": 1.0}, {}, {cause: share}) for share in (a, b)]
+    result = compare_runs(readings[:1], readings[1:])
+    assert (cause in result.extra_loss) is is_named
+    other = [dataclasses.replace(r, lost_shares={("turbo-drop", "other"): 0.5}) for r in readings]
+    assert compare_runs(other[:1], readings[1:]).extra_loss.keys() <= {cause}
+
+
+def test_dots_have_the_colours_of_their_sides() -> None:
+    a, b = [1.0, 5.0], [5.0, 9.0]
+    runs = text._dot_runs([a, b], unicode=True)
+    assert [style for _, style in runs if style != "dim"] == ["a", "", "b"]
+    ascii_runs = text._dot_runs([a, b], unicode=False)
+    assert "".join(sign for sign, _ in ascii_runs) == "'   :  ."

@@ -248,3 +248,8 @@ def test_a_single_run_has_no_interval() -> None:
     whole = runs_json(result, ["./job"])[-1]
     assert (whole["numbers"]["run_s"]["half"], whole["least_difference_s"]) == (None, None)
     assert "in one run" in lines(result, ["./job"])[0]
+
+
+def test_names_of_events_are_cut_to_the_column() -> None:
+    names = [readings.number_of(key).label for key in ("e.branch-misse", "e.branch-misses/ki")]
+    assert names == ["branch-misse", "branch-miss…"]

@@ -88,6 +88,14 @@ def test_the_number_of_series_does_not_depend_on_the_number_of_cpus(
     assert page.series < max_series
 
 
+def test_each_package_has_the_time_of_its_cpus() -> None:
+    screen = shown_series(fed_page(messages("smt-mix,cpus=8,packages=2", 3))[1])
+    seconds: dict[str, float] = {}
+    for (_, package), value in series_named(screen, "perftop_cpu_seconds_total"):
+        seconds[package] = seconds.get(package, 0.0) + value
+    assert seconds == pytest.approx({"0": 4 * 3.0, "1": 4 * 3.0}, rel=0.05)
+
+
 def test_only_the_selected_cpus_are_printed() -> None:
     hello, *frames = messages("smt-mix,cpus=8", 3)
     screen = shown_series(fed_page([with_fields(hello, selected=[1, 5]), *frames], "cpu")[1])
