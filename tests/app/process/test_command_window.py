@@ -15,6 +15,7 @@ from waiting import until_true
 
 from perfprobe import wire
 from perftop.base import raw_ns
+from perftop.process import command_window
 from perftop.process.command_window import (
     LATE_SIGNAL_NS,
     MAX_ARGV,
@@ -208,6 +209,15 @@ async def test_only_a_read_after_an_echo_sent_after_the_end_closes_the_window() 
         assert bounds.last_ns == (REMOTE_NS + 251 * MS,) * 2
         slack_s = bounds.slack_s(run.start_ns, run.end_ns)
         assert abs(slack_s - (0.251 - run.wall_s)) < 1e-9
+
+
+def test_without_a_boot_id_a_machine_counts_as_remote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hello = synth.hello(boot_id=command_window.BOOT_ID.read_text(encoding="ascii").strip())
+    assert command_window.is_this_machine(hello)
+    monkeypatch.setattr(command_window, "BOOT_ID", tmp_path / "missing")
+    assert not command_window.is_this_machine(hello)
 
 
 async def test_an_old_remote_probe_that_never_answers_echoes_does_not_keep_the_window_open() -> (

@@ -11,6 +11,8 @@ import sys
 import termios
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from attempts import up_to_three_attempts
@@ -26,6 +28,7 @@ from perftop.process.job import EXEC_FAILURES, Job, Run
 from perftop.process.job_terminal import (
     INTERRUPT,
     MAX_BYTES,
+    MAX_LINE_BYTES,
     MAX_LINES,
     JobTerminal,
     OutputLines,
@@ -105,6 +108,13 @@ def test_costs_of_the_fork_are_subtracted() -> None:
     assert 0 < result.page_faults < alone.ru_minflt + 150, "a fork of Python has some 400"
     assert result.disk_faults is not None
     assert result.disk_faults >= 0
+
+
+def test_both_kinds_of_switches_and_of_faults_are_counted() -> None:
+    fields = {"ru_utime": 1.5, "ru_stime": 0.5, "ru_minflt": 7, "ru_majflt": 2, "ru_nvcsw": 30,
+              "ru_nivcsw": 4}  # fmt: skip
+    usage: Any = SimpleNamespace(**fields)
+    assert job._usage_numbers(usage) == (1.5, 0.5, 34, 9, 2)
 
 
 @up_to_three_attempts
@@ -276,6 +286,15 @@ def test_a_line_begins_in_the_bounded_colours_of_the_line_before_it(
     printed: bytes, colours: bytes
 ) -> None:
     assert printout_of(printed + b"one\ntwo")[1] == (colours, b"two")
+
+
+@pytest.mark.parametrize(("last", "first_kept"), [(b"x", b"a"), (b"xx", b"b")])
+def test_as_many_bytes_as_allowed_are_kept(last: bytes, first_kept: bytes) -> None:
+    full_lines = [bytes([letter]) * MAX_LINE_BYTES for letter in b"abcdefghijklmnop"]
+    assert sum(map(len, full_lines)) == MAX_BYTES
+    lines = *full_lines[:-1], full_lines[-1][1:], last
+    output_lines = printout_of(*(line + b"\n" for line in lines))
+    assert output_lines[0].raw[:1] == first_kept
 
 
 def test_the_last_state_of_a_progress_line_is_kept() -> None:

@@ -242,6 +242,13 @@ def test_unread_output_is_dropped_after_a_request_to_end(
     )
 
 
+def test_text_that_was_printed_before_comes_first(pipe: tuple[int, TextIO]) -> None:
+    reading, out = pipe
+    out.write("buffered, ")
+    write_text(out, "then written")
+    assert os.read(reading, 100) == b"buffered, then written"
+
+
 def test_the_grace_of_a_reader_starts_with_the_first_signal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
