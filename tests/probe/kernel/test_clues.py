@@ -104,6 +104,7 @@ def test_new_messages_name_tasks_and_memory(tmp_path: Path) -> None:
     log.parent.mkdir()
     log.write_text(OLD)
     reader = KernelLog(tmp_path)
+    assert os.lseek(reader._fd, 0, os.SEEK_CUR) == len(OLD)
     assert reader.record() == []
     with log.open("a") as file:
         file.write(NEW)

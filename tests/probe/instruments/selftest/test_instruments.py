@@ -56,7 +56,7 @@ class Source(synth.Source):
             stamp = [second * HZ, second * HZ, 0, 0, wire.ROW_SAMPLED]
             values = [int(second * rate * HZ) for rate in self.cpu]
             package = [
-                (rate or 0) * (1 if is_gauge else second)
+                (rate or 0) * (1 if is_gauge else second) % (1 << 64)
                 for rate, is_gauge in zip(self.package, self._gauges, strict=True)
             ]
             valid = sum(1 << i for i, rate in enumerate(self.package) if rate is not None)
@@ -109,6 +109,20 @@ def test_each_counter_has_a_verdict_and_an_absent_one_its_reason() -> None:
     l3 = result["l3_memory_bytes"]
     assert (l3["scope"], l3["moved"]) == ("L3", [1000])
     assert result["hbm_bytes"]["why"] == "no right to it"
+
+
+def test_the_reads_nearest_to_the_ends_of_a_span_are_used() -> None:
+    log = log_of(Source({"ref": 1.0}, {}))
+    for begin, end, inside, reads in ((0.5, 4, True, (1, 4)), (1.5, 2.5, False, (1, 3))):
+        advance = log.advance("ref", 0, round(begin * HZ), round(end * HZ), inside=inside)
+        assert advance is not None
+        assert (advance.begin, advance.end) == (reads[0] * HZ, reads[1] * HZ)
+
+
+def test_a_counter_that_steps_back_has_a_negative_advance() -> None:
+    quarter = 1 << 62
+    for rate, advance in ((-40, -40), (quarter, quarter), (3 * quarter, -quarter)):
+        assert counter_rows(energy_j=rate)["energy_j"]["moved"] == [advance]
 
 
 def test_a_copy_must_show_in_memory_traffic() -> None:

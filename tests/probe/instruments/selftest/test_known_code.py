@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from c_programs import listing
@@ -66,6 +67,17 @@ def test_a_run_is_marked_and_bounded() -> None:
 def test_a_run_is_long_enough_for_several_samples() -> None:
     (run,) = load.run_chains([min(os.sched_getaffinity(0))], load.ADD_LOOP).values()
     assert run.span.cpu_ns > 0.4 * load.MARKS_PER_RUN * load.MARK_INTERVAL_NS
+
+
+def test_the_threads_of_a_core_have_different_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
+    run_pinned = Mock(return_value={})
+    monkeypatch.setattr(load, "run_pinned", run_pinned)
+    load.run_patterns([[0, 4, 8], [5]])
+    (work,) = run_pinned.call_args.args
+    begin_ns = work[0].args[0]
+    patterns = {cpu: (do.args[0] - begin_ns, do.args[2]) for cpu, do in work.items()}
+    first, second = (0, 40_000_000), (20_000_000, 50_000_000)
+    assert patterns == {0: first, 4: second, 8: first, 5: first}
 
 
 def test_turns_between_unevenly_spaced_marks() -> None:
