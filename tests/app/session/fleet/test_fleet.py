@@ -8,6 +8,7 @@ from dataclasses import replace
 from math import isnan, nan
 
 import pytest
+import sim_streams
 import synth
 from fakes import CpuLoad, Machine, guest, observe, queue_records
 
@@ -49,6 +50,34 @@ def machine(name: str, lost_: float = 0.0, cause: str = "", start: float = NOW -
 
 def names(fleet: Fleet, **sight: object) -> list[str]:
     return [m.name for m in fleet.rows(replace(TableSelection(), **sight), NOW)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("worst", "other"), [
+    (("throttle", 0.1, 0.5), ("throttle", 0.9, 0.25)),  # more CPUs count before a greater depth
+    (("throttle", 0.9, 0.5), ("throttle", 0.1, 0.5)),
+    (("throttle", 0.1, 0.5), ("throttle", None, 0.5)),
+    (("throttle", 0.1, 0.1), ("suspect", 0.9, 1.0)), (("throttle", 0.1, 0.1), ("online", 0.9, 1.0)),
+])  # fmt: skip
+def test_the_cause_of_a_machine_is_that_of_the_episode_on_most_cpus(
+    worst: tuple[str, float, float], other: tuple[str, float | None, float], *, turned: bool
+) -> None:
+    row = machine("n1")
+    row.running = [
+        MachineEpisode("n1", kind, cause, NOW - 60, None, depth, share)
+        for cause, (kind, depth, share) in (("thermal", worst), ("prochot", other))
+    ][:: -1 if turned else 1]
+    assert row.cause == ("throttle", "thermal")
+
+
+def test_the_cost_of_a_probe_is_cpu_time_per_second() -> None:
+    hello, messages = sim_streams.messages("steady,cpus=2", 31)
+    row = Row("n1")
+    live = LiveMachine(row, 0.5)
+    live.process([hello, *messages])
+    elapsed_s = (live.session.now_ns - hello.raw_ns) / 1e9
+    assert elapsed_s > 2
+    assert row.probe_share == pytest.approx(live.session.probe_cpu_s() / elapsed_s, rel=0.05)
 
 
 def test_silent_machines_come_first_followed_by_the_largest_losses() -> None:
