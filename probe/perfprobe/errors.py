@@ -41,5 +41,8 @@ def error_sentence(error: OSError) -> str:
     """Returns a message about a failed system call: the file, the reason and the remedy."""
     reason = error.strerror or "it failed"
     prefix = f"{error.filename}: " if isinstance(error.filename, str) else ""
-    remedy = REMEDIES.get(error.errno or 0)
-    return f"{prefix}{reason}" + (f"; {remedy}" if remedy else "")
+    return with_remedy(f"{prefix}{reason}", REMEDIES.get(error.errno or 0))
+
+
+def with_remedy(reason: str, remedy: str | None) -> str:
+    return f"{reason}; {remedy}" if remedy else reason

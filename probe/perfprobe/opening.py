@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from perfprobe import stream_options
-from perfprobe.errors import Unavailable, UsageError
+from perfprobe.errors import Unavailable, UsageError, with_remedy
 
 if TYPE_CHECKING:
     from perfprobe.kernel.job_threads import WatchedJob
@@ -81,11 +81,9 @@ def open_os(
     from perfprobe.cpu.model_terms import CORE_COUNTER_KEYS
     from perfprobe.machine.source import Machine, os_parts, read_rows
     from perfprobe.perf import perf_pmus
-    from perfprobe.wire import Missing
 
     rows, selected = read_rows(root, cpus)
-    no_counters = perf_pmus.no_counters_trouble(root)
-    missing = [Missing(key, no_counters.why, no_counters.fix) for key in CORE_COUNTER_KEYS]
+    missing = perf_pmus.no_counters_trouble(root).missing(*CORE_COUNTER_KEYS)
     return Machine(root, sample_ns, rows, selected, os_parts(root, rows), missing, watch=watch)
 
 
@@ -125,8 +123,8 @@ def open_perf(
             on_failure.callback(part.close)
         why_not, extra = cores.no_clock_trouble(parts), list[Part]()
         if why_not is not None and name == "perf":
-            fix = f"; {why_not.fix}" if why_not.fix else ""
-            raise Unavailable(f"the perf source is not available: {why_not.why}{fix}")
+            reason = f"the perf source is not available: {why_not.why}"
+            raise Unavailable(with_remedy(reason, why_not.fix))
         if groups:
             extra += chosen.open_chosen(
                 kernel, rows, groups, planner.pmus, online=online, multiplex=multiplex

@@ -15,6 +15,7 @@ from pathlib import Path
 from perfprobe._native import lib
 from perfprobe.cpu import cpu_sets, files, identity
 from perfprobe.errors import check_result
+from perfprobe.wire import Missing
 
 CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_PERFMON, CAP_BPF = 19, 21, 38, 39
 FIRST_PID_NAMESPACE = "pid:[4026531836]"
@@ -30,6 +31,10 @@ class Trouble:
 
     why: str
     fix: str | None = None
+
+    def missing(self, *keys: str) -> list[Missing]:
+        """Returns the entries of hello for counters that are missing for this reason."""
+        return [Missing(key, self.why, self.fix) for key in keys]
 
 
 def has_capability(root: Path, *capabilities: int) -> bool:

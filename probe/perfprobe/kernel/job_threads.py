@@ -234,7 +234,7 @@ class WatchedJob:
         missing = []
         trouble = access.hidden_tasks_trouble(root)
         if trouble and self._pid is None:
-            missing.append(Missing("watch", trouble.why, trouble.fix))
+            missing += trouble.missing("watch")
         if not self._accounts_delays:
             reason = "this kernel does not account for disk waits (kernel.task_delayacct is 0)"
             missing.append(Missing("disk_wait", reason, "sudo sysctl kernel.task_delayacct=1"))

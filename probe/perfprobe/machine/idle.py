@@ -166,8 +166,7 @@ def open_traced_parts(rows: Sequence[Cpu]) -> list[Part]:
         trace = IdleTrace(core_and_lp)
     except OSError as error:
         empty_part = TracedPart(None, "cpu", [], {})
-        trouble = trace_trouble(error)
-        empty_part.missing = [Missing("traced", trouble.why, trouble.fix)]
+        empty_part.missing = trace_trouble(error).missing("traced")
         return [empty_part]
     base = trace.base_address()
     busy = {cpu: [Slot(lib.PP_TRACED + lib.PP_IDLE_BUSY, 0, cpu, base)] for cpu in core_and_lp}

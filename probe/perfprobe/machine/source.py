@@ -355,7 +355,7 @@ class Machine:
             missing += [Missing(c.key, reason, fix, unpinned) for c in counters_of_parts]
             blocks = self._without_unpinned(unpinned, blocks, rows)
         if trouble := access.hidden_tasks_trouble(root):
-            missing.append(Missing("tasks", trouble.why, trouble.fix))
+            missing += trouble.missing("tasks")
         if self._watch is not None:
             missing += self._watch.missing
         # SMT methods, best first: those with a counter, then "traced", then "bounds".

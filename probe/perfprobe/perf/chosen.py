@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from perfprobe.cpu import files
-from perfprobe.errors import Unavailable
+from perfprobe.errors import Unavailable, with_remedy
 from perfprobe.kernel.access import Trouble
 from perfprobe.perf import event_names, perf_pmus
 from perfprobe.perf.event_names import EventRequest
@@ -119,8 +119,8 @@ def open_chosen(
         why = next(iter(part_missing), Missing("events", "no CPU is read"))
         for part in parts:
             part.close()
-        fix = f"; {why.fix}" if why.fix else ""
-        raise Unavailable(f"-e {why.what.removeprefix(event_names.KEY_PREFIX)}: {why.why}{fix}")
+        name = why.what.removeprefix(event_names.KEY_PREFIX)
+        raise Unavailable(with_remedy(f"-e {name}: {why.why}", why.fix))
     return parts
 
 
@@ -300,7 +300,7 @@ def open_topdown(
     cpu = next((row.cpu for row in online if opener.events_on(group, row.cpu)), None)
     trouble = OTHER_CORES_TROUBLE if cpu is None else _slots_trouble(opener, group, kernel, cpu)
     if trouble is not None:
-        return [], [Missing(TOPDOWN_KEY, trouble.why, trouble.fix)]
+        return [], trouble.missing(TOPDOWN_KEY)
     return [opener.open_part(group)], []
 
 

@@ -200,8 +200,8 @@ def open_parts(
         kernel, rows, online, plan, planner.counters(), timed=True, other_group=other_group
     )
     if not planner.pmus:
-        trouble = perf_pmus.no_counters_trouble(kernel.root)
-        core.missing = [Missing(c.key, trouble.why, trouble.fix) for c in CORE_COUNTERS[:5]]
+        keys = (counter.key for counter in CORE_COUNTERS[:5])
+        core.missing = perf_pmus.no_counters_trouble(kernel.root).missing(*keys)
     msr_part = _part(kernel, rows, online, planner.msr_events, MSR_COUNTERS, timed=False)
     controllers = uncore.memory_part(kernel, rows, online)
     return [core, msr_part, controllers, *uncore.uncore_parts(kernel, rows, online)]

@@ -329,8 +329,8 @@ def memory_part(kernel: Kernel, rows: Sequence[Cpu], online: Sequence[Cpu]) -> P
     package_readers = [_package_readers(all_controllers, group) for group in packages]
     trouble = _traffic_trouble(kernel, all_controllers, package_readers)
     if trouble is not None:
-        missing_keys = [Missing(key, trouble.why, trouble.fix) for key in TRAFFIC_KEYS]
-        return PerfPart(kernel, "package", [], lambda _: [], missing=missing_keys)
+        missing = trouble.missing(*TRAFFIC_KEYS)
+        return PerfPart(kernel, "package", [], lambda _: [], missing=missing)
     channels = max(len(events) for controller in all_controllers for events in controller.events)
     controller_count = max(map(len, package_readers))
     count = channels * controller_count
