@@ -70,6 +70,7 @@ THRESHOLD_SIZES = (
     *((width, 40) for width in (45, 46, 49, 50, 59, 60, 61, 87, 88, 99, 100, 109, 110, 111, 112,
                                 139, 140, 149, 150, 159, 160)),
     *((120, height) for height in (7, 8, 11, 12, 23, 24, 29, 30, 35, 36)),
+    *((width, 40) for width in (63, 64, 199, 200)), (120, 49), (120, 50),
 )  # fmt: skip
 """Sizes at which parts of the screen appear, and sizes that are too small for them by one cell."""
 VIEWS = "123456"
