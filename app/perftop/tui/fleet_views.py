@@ -14,7 +14,7 @@ import numpy as np
 from perftop.base.text import GHZ, MISSING, cut, fit, time_of_day
 from perftop.draw import columns, strips, theme
 from perftop.draw.charts import UNKNOWN_TASK
-from perftop.draw.columns import FALLING, RISING, Cell, Column, Run
+from perftop.draw.columns import FALLING, RISING, UNKNOWN_TEXTS, Cell, Column, Run
 from perftop.draw.strips import Line, Piece, safe_cells, width
 from perftop.session.fleet import natural_sort_key, racks
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, Machine, mean_numbers
@@ -306,7 +306,8 @@ def _heat_cell(
     value = machine.numbers[key]
     step = scale.level(value)
     if step < 0:
-        return [(fit(marker if marker != " " else MISSING[:size], size), "faint"), gap]
+        unknown = UNKNOWN_TEXTS[size < len(MISSING)] if marker == " " else marker
+        return [(fit(unknown, size), "faint"), gap]
     has_marker = marker not in CALM_MARKERS
     if state.ascii and not has_marker:
         return [*strips.level_cell(step, size, state.ascii), gap]

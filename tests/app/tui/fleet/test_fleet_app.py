@@ -29,6 +29,7 @@ from perftop.tui.config import Config
 from perftop.tui.fleet_screen import FleetScreen, FleetSource
 from perftop.tui.fleet_state import FleetState
 from perftop.tui.shared import keys
+from perftop.tui.shared.row_numbers import Scale
 
 SIZES = ((80, 24), (120, 30), (160, 50), (240, 70))
 small_fleet = cache(fleets.small)
@@ -435,3 +436,103 @@ async def test_a_large_fleet_opens_with_the_heat_map(count: int, view: str) -> N
     fleet = Fleet([Machine(f"m{i:02}") for i in range(count)])
     async with opened_screen(fleet, (120, 20)) as (source, _):
         assert source.screen.state.view == view
+
+
+LOST_SHARES = 0.2, 0.03, 0.001, nan
+
+
+@pytest.fixture
+def two_racks() -> FleetState:
+    """A fleet of two racks with equal losses. The first machine does not answer."""
+    machines = [
+        machine_with({"lost": lost, "busy": 0.5}, f"k{rack}n{i}")
+        for rack in (1, 2)
+        for i, lost in enumerate(LOST_SHARES)
+    ]
+    machines[0].is_answering = False
+    return FleetState(Fleet(machines), 1000.0, 80, 24, machines=machines)
+
+
+@pytest.mark.parametrize(("width", "rows"), [
+    (80, ["k1 4 ○ 3 · ·", "k2 4 20 3 · ·"]), (32, ["k1 4 ○ 3 · +1", "k2 4 20 3 · +1"]),
+    (30, ["k1 4 ○ 3 · +1", "k2 4 20 3 · +1"]), (28, ["k1 4 ○ 3 +2", "k2 4 20 3 +2"]),
+])  # fmt: skip
+def test_a_rack_begins_with_its_worst_machine(
+    two_racks: FleetState, width: int, rows: list[str]
+) -> None:
+    _, title, *lines = fleet_views.rack_lines(two_racks, width)
+    assert strips.text(title[0]).startswith(" 8 machines by rack ")
+    assert [" ".join(strips.text(runs).split()) for runs, _ in lines] == rows
+
+
+@pytest.mark.parametrize(("racks", "count", "line_count"), [(2, 1, 4), (1, 9, 0), (2, 500, 4)])
+def test_a_single_rack_and_huge_fleets_have_no_lines_of_racks(
+    racks: int, count: int, line_count: int
+) -> None:
+    machines = [Machine(f"k{rack}n{i}") for rack in range(racks) for i in range(count)]
+    state = FleetState(Fleet(machines), 0.0, 80, 24, machines=machines)
+    assert len(fleet_views.rack_lines(state, 80)) == line_count
+    if count == 500:
+        state.machines = [*machines, Machine("k3n1")]
+        assert fleet_views.rack_lines(state, 80) == []
+
+
+@pytest.mark.parametrize(("first", "words"), [
+    (0, "8 more rows, the worst loses 20.0 % k1 ○✓·· k2 ✓✓··"),
+    (6, "2 more rows, none loses above 0.1 % k2 ··"), (7, "1 more rows k2 ·"),
+])  # fmt: skip
+def test_hidden_rows_are_summed_up(two_racks: FleetState, first: int, words: str) -> None:
+    runs, _ = fleet_views.hidden_machines_line(two_racks, two_racks.machines[first:])
+    assert " ".join(strips.text(runs).split()) == words
+
+
+@pytest.mark.parametrize(("index", "size", "cell"), [
+    (0, 6, " ○ ···"), (0, 4, " ○  "), (0, 1, "○"), (1, 6, " ·    "), (1, 3, " · "), (1, 1, "·"),
+    (3, 6, "n/a   "), (3, 3, "n/a"), (3, 2, "– "), (3, 1, "–"),
+])  # fmt: skip
+def test_a_cell_of_a_machine_without_a_number(
+    two_racks: FleetState, index: int, size: int, cell: str
+) -> None:
+    styles, scale = [str(step) for step in range(12)], Scale(0.0, 0.3)
+    runs = fleet_views._heat_cell(two_racks, two_racks.machines[index], size, styles, scale)
+    assert [text for text, _ in runs] == [cell, " "]
+
+
+def test_similar_machines_share_a_row_with_their_means(two_racks: FleetState) -> None:
+    table = fleet_views.table_columns(two_racks)
+    similar = two_racks.machines[4:]
+    runs, line_state = fleet_views.machine_line(two_racks, table, *similar)
+    assert strips.text(runs).split()[:6] == ["✓", "+", "4", "alike", "7.7", "%"]
+    assert strips.text(runs).endswith(", 0 to 20 % lost")
+    assert line_state == "calm"
+    two_racks.selected_name = similar[0].name
+    runs, line_state = fleet_views.machine_line(two_racks, table, similar[0])
+    assert (strips.text(runs)[0], line_state) == ("▌", "chosen")
+
+
+@pytest.mark.parametrize(("count", "size", "shape"), [
+    (1, (80, 10), (6, 1, 8, 5)), (8, (80, 10), (6, 1, 8, 5)), (9, (80, 10), (6, 2, 8, 5)),
+    (40, (80, 10), (6, 5, 8, 5)), (100, (80, 10), (6, 10, 10, 0)), (1000, (80, 10), (1, 36, 10, 0)),
+    (3, (20, 2), (4, 2, 2, 0)), (50, (200, 30), (6, 7, 8, 5)),
+])  # fmt: skip
+def test_machines_without_racks_have_the_widest_cells_that_fit(
+    count: int, size: tuple[int, int], shape: tuple[int, ...]
+) -> None:
+    """The shape: width of a cell, columns, rows, and width of the names beside the cells."""
+    grid = fleet_views.arrange_machines([Machine(f"x{i:04}") for i in range(count)], *size)
+    assert not grid.has_racks
+    assert (grid.size, len(grid.columns), len(grid.labels), grid.name_width) == shape
+
+
+@pytest.mark.parametrize(("racks", "count", "height", "shape"), [
+    (4, 8, 8, (6, 4, 8)), (4, 8, 7, None), (10, 8, 8, (6, 10, 8)), (4, 2, 8, None),
+    (4, 3, 8, (6, 4, 3)), (1, 8, 8, None), (18, 3, 8, (3, 18, 3)), (19, 3, 8, None),
+])  # fmt: skip
+def test_each_rack_is_a_column_if_cells_of_three_fit(
+    racks: int, count: int, height: int, shape: tuple[int, ...] | None
+) -> None:
+    machines = [Machine(f"k{rack}n{i}") for rack in range(racks) for i in range(count)]
+    grid = fleet_views.arrange_machines(machines, 80, height)
+    assert grid.has_racks is (shape is not None)
+    if shape is not None:
+        assert (grid.size, len(grid.columns), len(grid.labels)) == shape
