@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from math import nan
+from math import isnan, nan
 
 import numpy as np
 import pytest
@@ -199,3 +199,64 @@ def test_the_losses_of_a_package_are_shares_of_what_its_tasks_wanted(
     assert [cpu for _, cpu in lines] == [None, 0, 4, 8]
     no_cores = Cores(session, frozenset())  # as under a filter that no core matches
     assert len(package_loss_lines(session, now_ns, no_cores, 122)) == 1
+
+
+@pytest.mark.parametrize(("gap_ns", "length_ns", "kind", "groups"), [
+    (S, 10, "ramp", 1), (S + 1, 10, "ramp", 2), (3 * S, S, "steal", 1), (3 * S, S + 1, "steal", 2),
+    (S, 2 * S, "steal", 1),
+])  # fmt: skip
+def test_ended_episodes_that_began_together_and_short_steals_share_a_line(
+    gap_ns: int, length_ns: int, kind: str, groups: int
+) -> None:
+    starts_ns = S, S + gap_ns
+    ended = tuple(Episode(kind, [0], ns, ns + length_ns, 0.1) for ns in starts_ns)
+    observed = observe(guest({0: CpuLoad(0.5)}), 200)
+    observed[0].ended.extend(ended)
+    assert len(panels.episode_groups(*observed).ended_groups) == groups
+    assert panels.episode_groups(*observed).count == 2
+
+
+def test_a_panel_lists_the_newest_of_many_ended_episodes() -> None:
+    """Short steals of different CPUs have a line each."""
+    observed = observe(guest(), 100)
+    newest = panels.MAX_ENDED_EPISODES
+    observed[0].ended.extend(
+        [Episode("ramp", [i % 2], i * S // 100, i * S // 100 + 1, 1e9) for i in range(newest + 9)]
+    )
+    groups = panels.episode_groups(*observed)
+    listed = [episode.start_ns * 100 // S for group in groups.ended_groups for episode in group]
+    assert (min(listed), len(listed)) == (9, newest)
+    assert groups.count == newest + 9
+    assert panels.episode_groups(*observed, cpus=frozenset({1})).count == newest // 2
+
+
+@pytest.mark.parametrize(("ended_s", "is_listed"), [(60.1, False), (59.9, True), (0.0, True)])
+def test_a_core_is_listed_for_a_minute_after_its_loss(ended_s: float, is_listed: bool) -> None:
+    session, interval = observe(Machine(cores=2, threads=1), 1000)
+    end_ns = round(interval.time_ns - ended_s * S)
+    session.detector.running[:] = []
+    session.ended[:] = [
+        Episode("neighbour", [0], end_ns - S, end_ns, depth, "memory") for depth in (0.2, 0.4, 0.3)
+    ]
+    episodes = RowEpisodes(session)
+    episodes.update(interval)
+    listed = losing_cores(Cores(session), episodes, {})
+    losses = [(loss.row, loss.share, loss.is_running, loss.style) for loss in listed]
+    assert losses == ([(0, 0.4, False, "over")] if is_listed else [])
+
+
+@pytest.mark.parametrize(("shares", "order"), [
+    ((0.3, 0.32), [0, 1]), ((0.3, 0.34), [1, 0]), ((nan, 0.0), [0, 1]), ((nan, 0.1), [1, 0]),
+])  # fmt: skip
+def test_losses_are_ordered_in_steps_of_five_per_cent(
+    shares: tuple[float, float], order: list[int]
+) -> None:
+    session, interval = observe(Machine(cores=2, threads=1), 20)
+    session.detector.running[:] = []
+    session.ended[:] = [
+        Episode("neighbour", [cpu], S, S + 1, None if isnan(share) else share, "memory")
+        for cpu, share in enumerate(shares)
+    ]
+    episodes = RowEpisodes(session)
+    episodes.update(interval)
+    assert [loss.cpu for loss in losing_cores(Cores(session), episodes, {})] == order

@@ -205,3 +205,51 @@ def test_tasks_of_one_name_are_told_apart_by_their_command_lines() -> None:
     assert ends["4509"].endswith(" /usr/bin/cc1plus a.cc")
     assert ends["812"].endswith(" postgres: writer")
     assert not any("command" in line for line in text(observed, 60, 12))
+
+
+@pytest.mark.parametrize(("share", "wait", "task_style", "wait_style"), [
+    (0.05, 0.2, "text", "text"), (0.049, 0.201, "dim", "alarm"), (0.3, 0.25, "text", "alarm"),
+    (0.3, None, "text", "faint"),
+])  # fmt: skip
+def test_a_task_that_hardly_runs_is_dim_and_a_long_wait_is_red(
+    share: float, wait: float | None, task_style: str, wait_style: str
+) -> None:
+    others = {"0": [[7, "job", share]]}
+    changes = {"others": others, "tasks": {"0": others["0"][0]}, "waits": {"0": [[wait, 5]]}}
+    session, interval = observe(guest(), records=records(**changes))
+    ranking = tables.task_ranking(session, interval)
+    columns = tables.task_columns(session, interval, ranking, 97, is_low=False)
+    (task,) = ranking.top_tasks(1)
+    cells = dict(zip([c.key for c in columns],
+                     tables.task_cells(task, columns, session, interval), strict=True))  # fmt: skip
+    assert (cells["name"][1], cells["waits"][1]) == (task_style, wait_style)
+    assert cells["pid"] == ("7", "dim")
+
+
+@pytest.mark.parametrize(("run_share", "wait_share", "size", "cells"), [
+    (0.5, 0.25, 8, "━━━━┅┅──"), (0.5, math.nan, 8, "━━━━────"), (1.7, 0.5, 8, "━━━━━━━━"),
+    (0.9, 0.5, 8, "━━━━━━━┅"), (0.0, 0.0, 4, "────"),
+])  # fmt: skip
+def test_a_bar_shows_that_a_task_ran_waited_and_slept(
+    run_share: float, wait_share: float, size: int, cells: str
+) -> None:
+    assert strips.text(tables.task_bar(run_share, wait_share, size)) == cells
+
+
+@pytest.mark.parametrize(("command", "size", "text"), [
+    ("/usr/bin/job a", 14, "/usr/bin/job a"), ("/usr/bin/job a", 13, "job a        "),
+    ("/usr/bin/job abcdef", 9, "abcdef   "), ("/usr/bin/other abcdef", 9, "other ab…"),
+    ("/usr/bin/job", 5, "job  "), ("/usr/lib/job", 2, "j…"),
+])  # fmt: skip
+def test_a_long_command_loses_its_directory_and_then_its_name(
+    command: str, size: int, text: str
+) -> None:
+    assert tables.fit_command(command, "job", size) == text
+
+
+@pytest.mark.parametrize(("name", "size", "text"), [
+    ("/a/long/group", 20, "/a/long/group"), ("/a/long/group", 6, "…group"), ("/ab", 1, "/"),
+    ("a-long-name", 6, "a-lon…"), ("short", 9, "short"),
+])  # fmt: skip
+def test_a_path_keeps_its_end(name: str, size: int, text: str) -> None:
+    assert tables.cut_name(name, size) == text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from itertools import groupby, pairwise
-from math import sin
+from math import nan, sin
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from perftop.tui.frame.top import AppStatus, TopLines, alert_line
 from perftop.tui.replay import ReplaySource
 from perftop.tui.shared import verdict as verdict_module
 from perftop.tui.shared.episode_style import ended_sentence, episodes_during
-from perftop.tui.shared.verdict import CALM_SIGN, Verdict, loss_line, verdict_at
+from perftop.tui.shared.verdict import CALM_SIGN, Loss, Verdict, loss_line, verdict_at
 from perftop.verbs.options import SHIPPED_DIRECTORY
 
 SECOND = 1_000_000_000
@@ -522,3 +522,60 @@ def test_a_recording_begins_without_a_verdict(tmp_path: Path) -> None:
     first, last = asyncio.run(texts())
     assert first.startswith("Watching: ")
     assert last.startswith("hogA[11] and hogB[12] shared CPU 1")
+
+
+# --- the second row of a verdict
+
+
+MEMORY, STEAL = Loss(0.3, "x", "memory"), Loss(0.2, "y", "steal")
+TINY = Loss(0.0099, "z", "tiny")
+
+
+@pytest.mark.parametrize(("losses", "wanted_s", "span_s", "words"), [
+    ((), nan, 0.0, "lost –"), ((), 0.0, 10.0, "lost –"), ((TINY,), 0.0, 10.0, "lost 1.0 %"),
+    ((MEMORY,), 20.0, 10.0, f"lost 30.0 % {40 * '█'} x 30.0 memory"),
+    ((MEMORY,), 20.0, 9.99, f"lost 30.0 % {40 * '█'} x 30.0 memory"),
+    ((MEMORY, STEAL, TINY), 20.0, 5.0,
+     "lost 51.0 % █████████▊█████▊███▊ x 30.0 memory y 20.0 steal"),
+    ((), 5.0, 4.0, f"lost 0.0 % {16 * '█'} grows as seconds come in"),
+    ((), 5.0, 10.0, f"lost 0.0 % {40 * '█'}"),
+])  # fmt: skip
+def test_the_second_row_has_the_bar_of_what_tasks_wanted(
+    losses: tuple[Loss, ...], wanted_s: float, span_s: float, words: str
+) -> None:
+    verdict = Verdict("t", (), "◐", 0.3, losses=losses, wanted_s=wanted_s, span_s=span_s)
+    runs, line_state = loss_line(verdict, 120, [], "colour")
+    assert " ".join(strips.text(runs).removeprefix("▌").split()) == words
+    assert (line_state, len(strips.text(runs))) == ("victim", 120)
+
+
+@pytest.mark.parametrize(("size", "text_start"), [(100, 58), (99, 44)])
+def test_the_bar_is_shorter_on_a_narrow_screen(size: int, text_start: int) -> None:
+    verdict = Verdict("t", (), "◐", 0.3, losses=(MEMORY,), wanted_s=20.0, span_s=10.0)
+    line = strips.text(loss_line(verdict, size, [], "colour")[0])
+    assert line.index("x 30.0") == text_start
+
+
+@pytest.mark.parametrize(("severity", "level", "is_past", "style"), [
+    (nan, 0, False, "good"), (0.0099, 0, False, "good"), (0.01, 1, False, "warn"),
+    (0.0499, 1, False, "warn"), (0.05, 2, False, "alarm"), (0.05, 2, True, "warn"),
+])  # fmt: skip
+def test_the_level_of_a_verdict_depends_on_what_victims_lose(
+    severity: float, level: int, is_past: bool, style: str
+) -> None:
+    verdict = Verdict("t", (), CALM_SIGN, severity, is_past=is_past)
+    assert (verdict.level, verdict.marker_style) == (level, style)
+    is_red = level == 2 and not is_past
+    rows = verdict_module.verdict_line(verdict, 60), loss_line(verdict, 60, [], "colour")
+    assert {line_state for _, line_state in rows} == {"victim" if is_red else "calm"}
+
+
+@pytest.mark.parametrize(("share", "cell"), [
+    (nan, (" ", "text")), (0.0, ("▁", "rule")), (0.0099, ("▁", "rule")), (0.01, ("▁", "warn")),
+    (0.05, ("▁", "hot")), (0.25, ("▂", "hot")), (0.5, ("▄", "hot")), (1.0, ("█", "hot")),
+    (1.5, ("█", "hot")),
+])  # fmt: skip
+def test_a_cell_of_the_history_has_the_height_of_the_loss(
+    share: float, cell: tuple[str, str]
+) -> None:
+    assert verdict_module.loss_cell(share) == cell
