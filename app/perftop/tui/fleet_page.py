@@ -236,7 +236,7 @@ def _row_lines(state: FleetState, view_height: int, first: int) -> list[Line]:
         state.first_row, room = 0, len(rows)
     else:  # scroll to the selected row
         index = next((i for i, (m, *_) in enumerate(rows) if m.name == state.selected_name), 0)
-        state.first_row = max(0, min(state.first_row, index, len(rows) - room))
+        state.first_row = min(state.first_row, index, len(rows) - room)
         state.first_row = max(state.first_row, index - room + 1)
     end = state.first_row + room
     for row in rows[state.first_row : end]:

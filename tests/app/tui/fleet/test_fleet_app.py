@@ -536,3 +536,32 @@ def test_each_rack_is_a_column_if_cells_of_three_fit(
     assert grid.has_racks is (shape is not None)
     if shape is not None:
         assert (grid.size, len(grid.columns), len(grid.labels)) == shape
+
+
+def test_the_table_scrolls_as_little_as_shows_the_selected_row() -> None:
+    machines = [machine_with({"lost": 0.001}, f"m{i:02}") for i in range(50)]
+    rows = [(machine,) for machine in machines]
+    state = FleetState(Fleet(machines), fleets.NOW, 80, 24, machines=machines, rows=rows)
+    first_names = []
+    for selected in (0, 30, 29, 5, 49, 48, 0):
+        state.selected_name = machines[selected].name
+        state.click_targets.clear()
+        fleet_page.fleet_page_lines(state)
+        visible_names = [name for name in state.click_targets.values() if name]
+        assert state.selected_name in visible_names
+        first_names.append(visible_names[0])
+    count = len(visible_names)
+    starts = 0, 31 - count, 31 - count, 5, 50 - count, 50 - count, 0
+    assert first_names == [machines[start].name for start in starts]
+
+
+def test_the_list_of_episodes_fills_the_screen() -> None:
+    machine = machine_with({"lost": 0.001})
+    machine.ended.extend(
+        MachineEpisode("m", "steal", "hypervisor", fleets.NOW - i, fleets.NOW - i + 1, 0.05, 1.0)
+        for i in range(6000, 2000, -100)
+    )
+    state = FleetState(Fleet([machine]), fleets.NOW, 80, 24, view="fleet_episodes")
+    lines = fleet_page.fleet_page_lines(state)
+    assert len(lines) == 23
+    assert all("hypervisor" in strips.text(runs) for runs, _ in lines[4:])

@@ -246,7 +246,7 @@ def test_a_core_is_listed_for_a_minute_after_its_loss(ended_s: float, is_listed:
 
 
 @pytest.mark.parametrize(("shares", "order"), [
-    ((0.3, 0.32), [0, 1]), ((0.3, 0.34), [1, 0]), ((nan, 0.0), [0, 1]), ((nan, 0.1), [1, 0]),
+    ((0.3, 0.32), [0, 1]), ((0.22, 0.26), [1, 0]), ((nan, 0.0), [0, 1]), ((nan, 0.1), [1, 0]),
 ])  # fmt: skip
 def test_losses_are_ordered_in_steps_of_five_per_cent(
     shares: tuple[float, float], order: list[int]
