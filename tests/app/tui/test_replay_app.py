@@ -135,6 +135,30 @@ async def test_a_jump_keeps_nothing_of_the_sessions_before_it(path: Path) -> Non
         assert sum(known) <= 2  # panels may show the one before
 
 
+async def test_steps_continue_before_and_after_the_part_that_was_read(path: Path) -> None:
+    async with viewing(path) as viewer:
+        await viewer.press("space", "left")
+        await viewer.wait_until(0.1)
+        await viewer.press("right", to_s=0.2)
+        await viewer.press("left", to_s=0.1)
+        await viewer.press("left_square_bracket", *"J+90s", "enter", to_s=90.1)
+        await viewer.press("right", to_s=90.2)
+        source = viewer.source
+        assert source.ends_ns is not None
+        source.show_moment(first_ns := source.ends_ns[0])
+        first_s = (first_ns - source.recording_span_ns[0]) / S
+        assert first_s > 10, "a part of the file has not been read"
+        await viewer.press("left", to_s=first_s - 0.1)
+        await viewer.press("dollar_sign", to_s=100.0)
+        assert "end" in viewer.header
+        await viewer.press("right")
+        await viewer.wait_until(100.0)
+        source.step(-1)
+        assert viewer.at_s == pytest.approx(99.9)
+        assert source.status.replay is not None
+        assert not source.status.replay.is_over
+
+
 # --- episodes and marks
 
 
@@ -169,6 +193,14 @@ async def test_a_new_mark_can_be_visited_and_the_file_does_not_change(path: Path
             await viewer.press(key, to_s=80.0 if key == "N" else 12.0)
             await viewer.press(key, to_s=50.1)
     assert digest(path) == before
+
+
+async def test_marks_without_a_name_are_numbered(path: Path) -> None:
+    async with viewing(path) as viewer:
+        await viewer.press("space")
+        for number in (1, 2):
+            await viewer.press("m", "enter")
+            await viewer.wait_for_text(f'marked "mark {number}" at 22:13:20.1 until you leave')
 
 
 @pytest.fixture(scope="module")
