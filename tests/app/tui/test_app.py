@@ -263,6 +263,20 @@ async def test_steps_and_skips_end_at_both_ends_of_the_history() -> None:
         assert not source.status.is_range
 
 
+@pytest.mark.parametrize("is_paused", [False, True])
+async def test_a_session_without_episodes_says_so(is_paused: bool) -> None:
+    """Live, both keys look for earlier episodes."""
+    async with running_app(Machine()) as run:
+        run.session.ended.clear()
+        run.session.detector.running.clear()
+        if is_paused:
+            run.source.step(0)
+        for direction in (1, -1):
+            run.source.go_to_episode(direction, None)
+            word = "later" if is_paused and direction > 0 else "earlier"
+            assert run.source.status.notice == f"no {word} episode"
+
+
 @pytest.mark.parametrize(("after_s", "notice"), [(9.9, "x"), (10.0, "")])
 async def test_a_notice_is_shown_for_ten_seconds(after_s: float, notice: str) -> None:
     async with running_app(Machine()) as run:
