@@ -369,3 +369,23 @@ def test_a_command_that_cannot_run_ends_the_app(tmp_path: Path) -> None:
         source = asyncio.run(go(tty))
     assert source.run is not None
     assert (source.run.status, source.run.failed) == (127, EXEC_FAILURES[errno.ENOENT])
+
+
+@pytest.mark.parametrize(("program", "name"), [
+    ("/usr/bin/make", "make"), ("x" * 17, "x" * 16), ("/", "/"), ("/" + "y" * 16, "y" * 16),
+])  # fmt: skip
+async def test_a_command_is_named_by_its_program(program: str, name: str) -> None:
+    source = CommandSource(Mock(job=Mock(argv=[program])), Mock(), INTERVAL_NS)
+    assert source.complete_status(source.status).job_text == f"{name} waits"
+
+
+async def test_the_newest_output_is_kept_while_the_screen_cannot_show_it() -> None:
+    source = CommandSource(Mock(job=Mock(argv=["make"])), Mock(), INTERVAL_NS)
+    source.app = Mock()
+    source._on_output(b"a" * 40_000)
+    timer = source._print_timer
+    source._on_output(b"b" * 40_000)
+    assert source._print_timer is timer, "one update shows both"
+    assert source._unseen_output == b"a" * 25_536 + b"b" * 40_000
+    assert timer is not None
+    timer.cancel()
