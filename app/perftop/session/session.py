@@ -519,7 +519,9 @@ class Session:
     @property
     def has_smt(self) -> bool:
         """Whether a selected CPU has siblings. SMT states of a single thread only repeat `util`."""
-        return any(len(self.cores[i]) > 1 for i in self.selected_cores())
+        # The header asks at each refresh, so this stops at the first such core.
+        rows, cores = {*self.selected}, (core for core in self.cores if len(core) > 1)
+        return any(self.position[cpu] in rows for core in cores for cpu in core)
 
     def selected_cores(self) -> list[int]:
         """Returns the indexes of the cores with a selected CPU."""
