@@ -231,8 +231,8 @@ class PairState:
         """Raw times in ns of A and B at zero on the axis: the alignment or, if a recording does not
         have it (yet), the start."""
         a, b = (track.origin_ns(self.alignment) for track in self.tracks)
-        start_of_a, start_of_b = (track.ends_ns[0] for track in self.tracks)
-        return start_of_a if a is None else a, start_of_b if b is None else b
+        start_a, start_b = (track.ends_ns[0] for track in self.tracks)
+        return start_a if a is None else a, start_b if b is None else b
 
     @property
     def extent_s(self) -> tuple[float, float]:
@@ -391,13 +391,13 @@ def _pair_verdict(comparison: Comparison) -> Verdict:
         for s in comparison.differing_states
     )
     sides = comparison.side_a, comparison.side_b
-    of_a, of_b = (side[0].numbers.get("lost_ratio", nan) for side in sides)
-    of_a_text = f"({percent(of_a)} in A)" if isfinite(of_a) else ""
+    loss_in_a, loss_in_b = (side[0].numbers.get("lost_ratio", nan) for side in sides)
+    text_on_a = f"({percent(loss_in_a)} in A)" if isfinite(loss_in_a) else ""
     pieces = *evidence, *loss_sentences(comparison), *settings
     verdict = Verdict(answer, pieces, sign, severity, span_s=VERDICT_SPAN_NS / 1e9)
-    if not isfinite(of_b):
+    if not isfinite(loss_in_b):
         return verdict
-    return replace(verdict, losses=(Loss(of_b, DROP_SIGN, of_a_text),), wanted_s=1.0)
+    return replace(verdict, losses=(Loss(loss_in_b, DROP_SIGN, text_on_a),), wanted_s=1.0)
 
 
 def _chart_lines(pair: PairState, room: int) -> list[Line]:

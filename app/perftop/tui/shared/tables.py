@@ -64,8 +64,8 @@ def task_panel(
         parts, max_rows = wrap_line(reason, max(1, width - INDENT)), max(0, height - 2)
         if hidden_parts := parts[max_rows:]:
             parts[max_rows:] = [fit(" ".join(hidden_parts), width - INDENT)]
-        lines: list[PanelLine] = [([(" " * INDENT + part, "dim")], None) for part in parts]
-        return [(panel_title("who runs", "", width), None), *lines]
+        reason_lines = [[(" " * INDENT + part, "dim")] for part in parts]
+        return [(runs, None) for runs in (panel_title("who runs", "", width), *reason_lines)]
     title = "who runs", "% of a CPU"
     if is_past(session, interval):
         span = f"at {clock_time(interval.time)}"
@@ -79,20 +79,18 @@ def task_panel(
         numbers = [column for column in table if column.key not in {"name", "pid", "owner"}]
         number_headings = columns.headings(numbers)
         number_headings.append((" " * max(0, width - columns.total_width(table)), "dim"))
-        heads = [panel_title(title[0], "", width, number_headings)]
+        title_lines = [panel_title(title[0], "", width, number_headings)]
     else:
         index = GROUPINGS.index(settings.grouping) + 1
         label = f"by {GROUPINGS[index % len(GROUPINGS)]}"
         key = title_key(settings.captions["owners"], label, width)
         headings = columns.join_columns(table, map(_heading, table))
-        heads = [panel_title(*title, width, key), headings]
-    return [
-        *((head, None) for head in heads),
-        *(
-            (columns.join_columns(table, task_cells(task, table, session, interval)), task.cpu)
-            for task in ranked.top_tasks(max(0, height - len(heads)))
-        ),
-    ]
+        title_lines = [panel_title(*title, width, key), headings]
+    lines: list[PanelLine] = [(runs, None) for runs in title_lines]
+    for task in ranked.top_tasks(max(0, height - len(lines))):
+        cells = task_cells(task, table, session, interval)
+        lines.append((columns.join_columns(table, cells), task.cpu))
+    return lines
 
 
 def _heading(column: Column) -> Cell:

@@ -200,17 +200,16 @@ def _step_ns(cell_ns: float, *, is_clock_time: bool) -> int | None:
 def ticks(axis: Axis, unix: ToUnixTime | None) -> list[Tick]:
     """Returns the cells of round times and their texts, from the left. Times before the history are
     left out. `unix`: None if times are relative to the zero of the axis instead of clock times."""
-    cell_ns = axis.bin_ns
-    step_ns = _step_ns(cell_ns, is_clock_time=unix is not None) or TICK_STEPS_NS[-1]
-    start_ns, blank = axis.start_ns, axis.blank_cells
-    ticks_found: list[Tick] = []
-    for time_ns, text in round_times(start_ns, step_ns, unix):
+    step_ns = _step_ns(axis.bin_ns, is_clock_time=unix is not None) or TICK_STEPS_NS[-1]
+    blank = axis.blank_cells
+    shown_ticks: list[Tick] = []
+    for time_ns, text in round_times(axis.start_ns, step_ns, unix):
         if time_ns >= axis.end_ns:
             break
         cell = axis.cell_after(time_ns)
         if cell >= blank:
-            ticks_found.append((cell, text))
-    return ticks_found
+            shown_ticks.append((cell, text))
+    return shown_ticks
 
 
 def round_times(since_ns: int, step_ns: int, unix: ToUnixTime | None) -> Iterator[tuple[int, str]]:
@@ -284,10 +283,10 @@ def draw_episodes(line: list[Run], axis: Axis, episodes: Iterable[Episode]) -> N
     """Draws episodes onto a line of single cells: a marker at the start, then a stroke."""
     for episode in sort_by_severity(episodes):
         if (visible := axis.cells_of(episode)) is not None:
-            cells, starts_here = visible
+            cells, has_start = visible
             marker, style = episode_style.marker_run(episode, axis.now_ns)
             line[cells.start : cells.stop] = [(theme.STROKE, style)] * len(cells)
-            if starts_here:
+            if has_start:
                 line[cells.start] = (marker, style)
 
 
