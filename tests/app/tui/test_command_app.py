@@ -260,7 +260,8 @@ async def test_no_output_is_lost_when_the_screen_closes(capfd: pytest.CaptureFix
         run.app.exit()
         await run.source._show_output()  # the timer of the pane ends late
         assert run.source.tty._loop is None
-    assert capfd.readouterr().out == "not shown any more\n"
+    printed = capfd.readouterr()
+    assert (printed.out, printed.err) == ("not shown any more\n", "")
 
 
 async def test_a_vanished_terminal_leaves_the_command_running(
@@ -281,7 +282,9 @@ async def test_a_vanished_terminal_leaves_the_command_running(
     assert run.source.run.status == 6
 
 
-async def test_a_dead_probe_leaves_the_command_running(tmp_path: Path) -> None:
+async def test_a_dead_probe_leaves_the_command_running(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     go = tmp_path / "go"
     async with around(f"echo ready; until [ -e {go} ]; do sleep 0.05; done; exit 6") as run:
         await run.wait_for_output("ready")
@@ -293,6 +296,7 @@ async def test_a_dead_probe_leaves_the_command_running(tmp_path: Path) -> None:
     assert run.source.run.status == 6
     assert run.source.measurement is not None
     assert any("status 6" in line for line in run.source.measurement.summary)
+    assert "sh is still running; its summary will follow" in capfd.readouterr().err
 
 
 async def test_a_bug_while_the_stream_is_read_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -565,3 +565,29 @@ def test_the_list_of_episodes_fills_the_screen() -> None:
     lines = fleet_page.fleet_page_lines(state)
     assert len(lines) == 23
     assert all("hypervisor" in strips.text(runs) for runs, _ in lines[4:])
+
+
+async def test_the_cursor_of_the_heat_map_moves_in_four_directions() -> None:
+    """The map has two columns of eight machines."""
+    fleet = Fleet([Machine(f"x{i:02}") for i in range(16)])
+    async with opened_screen(fleet, (80, 24), ["2"]) as (source, pilot):
+        state, numbers = source.screen.state, list[int]()
+        state.selected_name = "x03"
+        for key in ("right", "down", "left", "up", "up", "left", "right", "right"):
+            await pilot.press(key)
+            numbers.append(int(state.selected_name[1:]))
+        assert numbers == [11, 12, 4, 3, 2, 2, 10, 10]
+
+
+async def test_another_number_and_another_order_are_shown_at_once() -> None:
+    async with opened_screen(fleets.small(), keys=["2"]) as (source, pilot):
+        for key, name in (("v", "busy"), ("V", "lost"), ("v", "busy")):
+            await pilot.press(key)
+            assert source.screen.state.metric == name
+            assert any(text.startswith(f" {name} %") for text in page_lines(source)[6:])
+        await pilot.press("1", "s")
+        assert any(text.endswith("move every 10 s or on a key") for text in page_lines(source))
+        assert source.screen.state.choice.order == "name"
+        assert any("By name ▼" in text for text in page_lines(source))
+        await pilot.press("r")
+        assert any("By name ▲" in text for text in page_lines(source))
