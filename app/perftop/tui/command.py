@@ -47,9 +47,12 @@ class CommandSource(LiveSource):
     summarises = True
 
     def __init__(
-        self, tty: JobTerminal, opener: StreamOpener, interval_ns: int,
+        self,
+        tty: JobTerminal,
+        opener: StreamOpener,
+        interval_ns: int,
         link: Callable[[], Link | None] = lambda: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(opener, interval_ns, link=link)
         self.tty = tty
         self.measurement: CommandMeasurement | None = None

@@ -266,10 +266,14 @@ class LiveSource(StreamSource):
     """Whether the session collects data for a summary at the end."""
 
     def __init__(
-        self, opener: StreamOpener, interval_ns: int, *,
+        self,
+        opener: StreamOpener,
+        interval_ns: int,
+        *,
         set_batch_length: Callable[[int], None] = lambda _: None,
-        link: Callable[[], Link | None] = lambda: None, tour: bool = False,
-    ) -> None:  # fmt: skip
+        link: Callable[[], Link | None] = lambda: None,
+        tour: bool = False,
+    ) -> None:
         """`set_batch_length`: sets the time between two writes of the probe, in ns. `link`: returns
         the link to a remote probe; None if the probe is local."""
         super().__init__(interval_ns, starts_early=True, tour=tour)
@@ -377,7 +381,10 @@ def run(
 ) -> int:
     """Runs the app as `run_app` does. Also raises Failed if the stream failed."""
     source = LiveSource(
-        lambda: open_stream(probe, restarts=True), interval_ns,
-        set_batch_length=probe.set_batch_length, link=lambda: probe.link, tour=is_first_start(),
-    )  # fmt: skip
+        lambda: open_stream(probe, restarts=True),
+        interval_ns,
+        set_batch_length=probe.set_batch_length,
+        link=lambda: probe.link,
+        tour=is_first_start(),
+    )
     return run_app(source, config, mouse=mouse, on_start=on_start)

@@ -58,9 +58,12 @@ def marker_run(episode: Episode | None, shown_ns: int | None = None) -> Run:
 
 
 def sentence_runs(
-    session: Session, episodes: Sequence[Episode], size: int, names: Sequence[str] | None,
+    session: Session,
+    episodes: Sequence[Episode],
+    size: int,
+    names: Sequence[str] | None,
     styles: tuple[str, str],
-) -> list[Run]:  # fmt: skip
+) -> list[Run]:
     """Returns the sentence on a group of episodes in exactly `size` cells. `names`: the tasks that
     lose in running episodes; None for ended ones. `styles`: of the loss, and of the other text."""
     if names is None:

@@ -92,9 +92,14 @@ def losing_cores(
 
 
 def worst_core_lines(
-    session: Session, interval: Interval, cores: Cores, listed: Sequence[CoreLoss],
-    selected: int | None, width: int, height: int,
-) -> list[PanelLine]:  # fmt: skip
+    session: Session,
+    interval: Interval,
+    cores: Cores,
+    listed: Sequence[CoreLoss],
+    selected: int | None,
+    width: int,
+    height: int,
+) -> list[PanelLine]:
     """Returns the cores that lose most, with two or three lines each and, if there is room, blank
     lines between them. Cores on which the same task loses to the same cause share two lines, except
     the first few. `selected`: index of the selected row."""

@@ -315,9 +315,14 @@ def axis_rule(axis: Axis, episodes: Iterable[Episode]) -> list[Run]:
 
 
 def tick_line(
-    axis: Axis, episodes: Iterable[Episode], ticks: Iterable[Tick], *, times_inside: bool = False,
-    marks: Iterable[Episode] = (), history_start: float | None = None,
-) -> list[Run]:  # fmt: skip
+    axis: Axis,
+    episodes: Iterable[Episode],
+    ticks: Iterable[Tick],
+    *,
+    times_inside: bool = False,
+    marks: Iterable[Episode] = (),
+    history_start: float | None = None,
+) -> list[Run]:
     """Returns the line of the axis with ticks and the labels of `marks`. `times_inside`: times are
     in this line, but cover no markers or running episodes. `history_start`: Unix time at which the
     history begins, for the cells before it."""
