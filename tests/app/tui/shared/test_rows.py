@@ -78,7 +78,7 @@ def test_a_clock_is_below_its_ceiling_by_more_than_five_per_cent_at_work(
     ("topology", False, [0, 1, 2, 3]), ("topology", True, [3, 2, 1, 0]),
     ("worst first", False, [3, 1, 2, 0]), ("util", False, [1, 2, 3, 0]),
     ("util", True, [0, 3, 2, 1]), ("task", False, [2, 0, 1, 3]), ("task", True, [0, 2, 1, 3]),
-    ("never heard of", False, [0, 1, 2, 3]),
+    ("never heard of", False, [0, 1, 2, 3]), ("halt", False, [0, 3, 2, 1]),
 ])  # fmt: skip
 def test_rows_are_ordered_as_asked(order: str, reverse: bool, rows: list[int]) -> None:
     """CPU 3 loses to the memory. CPUs 0 and 2 have tasks."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from synth import hello
 
 from perftop.base.arrays import Floats
+from perftop.draw import theme
 from perftop.model.kinds import Episode
 from perftop.session.history import Times
 from perftop.session.session import Session
@@ -48,6 +49,18 @@ def test_a_time_at_the_end_of_the_axis_is_beyond_it() -> None:
     mark = Episode("mark", [], 60 * S, 60 * S, evidence={"label": "now"})
     assert (a.cells_of(before), a.cells_of(mark)) == ((range(59, 60), True), None)
     assert time_axis.tick_line(a, [mark], (), marks=[mark]) == time_axis.tick_line(a, [], ())
+
+
+@pytest.mark.parametrize(("first_s", "blank"), [
+    (None, 0), (-5, 0), (60, 0), (61, 0), (65, 4), (99, 38), (200, 40),
+])  # fmt: skip
+def test_cells_before_the_history_are_blank(first_s: int | None, blank: int) -> None:
+    """The axis begins at 60 s. The first sample, at `first_s`, ends its bin."""
+    first_ns = None if first_s is None else first_s * S
+    a = time_axis.Axis(100 * S, S, 40, 100 * S, first_ns)
+    assert a.blank_cells == blank
+    drawn = "".join(char for char, _ in time_axis.axis_rule(a, ()))
+    assert drawn == " " * blank + theme.RULE * (40 - blank)
 
 
 # --- clock times
