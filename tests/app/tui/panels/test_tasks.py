@@ -149,10 +149,11 @@ def test_a_comparison_lists_the_tasks_with_the_largest_differences(
         lines = tables.comparison_panel(session, second, settings, 60, height)
         return [strips.text(line) for line, _ in lines]
 
-    title, headings, busy, _, waited, *task_lines = panel(20)
+    title, headings, busy, lost, waited, *task_lines = panel(20)
     assert title.split()[:7] == ["B", "against", "A", "10.0", "s", "and", "10.0"]
     assert headings.split() == ["A", "B", "B", "−", "A"]
     assert busy.split() == ["busy", "50.0", "50.0", "+0.0", "%"]
+    assert lost.split() == ["lost", "6.2", "6.2", "+0.0", "%"]
     assert waited.split() == ["waited", "–", "–", "–", "CPUs"]
     assert [" ".join(line.split()) for line in task_lines[:-2]] == tasks
     assert task_lines[-2:] == ["", sentence]

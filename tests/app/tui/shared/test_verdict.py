@@ -579,3 +579,11 @@ def test_a_cell_of_the_history_has_the_height_of_the_loss(
     share: float, cell: tuple[str, str]
 ) -> None:
     assert verdict_module.loss_cell(share) == cell
+
+
+@pytest.mark.parametrize(("size", "line"), [
+    (14, "  ✓ calm · ab"), (13, "  ✓ calm"), (8, "  ✓ calm"), (7, "  ✓ ca…"),
+])  # fmt: skip
+def test_evidence_that_does_not_fit_is_left_out(size: int, line: str) -> None:
+    runs, _ = verdict_module.verdict_line(Verdict("calm", ("ab", "long"), CALM_SIGN, 0.0), size)
+    assert strips.text(runs) == line
