@@ -137,6 +137,27 @@ def test_a_loss_to_a_sibling_is_measured_after_three_starts_and_stops() -> None:
     ]  # fmt: skip
 
 
+def test_the_cpu_with_the_shortest_history_decides_for_all_cpus_of_a_loss() -> None:
+    play, tasks = Play(), {"0": LMP, "1": LMP}
+    play.loads(c1=CpuLoad(1.0, ipc=2.0), c3=REST)
+    for _ in range(3):
+        for does, more in ((ALONE, {}), (TOGETHER, {"2": STREAM}), (ALONE, {})):
+            play.loads(**does)
+            play.run(20, tasks=tasks | more)
+    play.loads(**TOGETHER, c1=CpuLoad(1.0, ipc=1.5), c3=CpuLoad(1.0, ipc=0.4))
+    play.run(20, tasks=tasks | {"2": STREAM, "3": STREAM})
+    (result,) = play.running
+    assert (result.cpus, result.confidence) == ([0, 1], "inferred")
+    assert result.evidence["changes_with_sibling"] == ValueWithMax(1, 1)
+
+
+def test_a_core_of_one_thread_has_no_sibling() -> None:
+    play = Play(threads=1)
+    play.loads(c0=CpuLoad(1.0, ipc=2.0))
+    play.run(21, tasks={"0": LMP})
+    assert np.isnan(play.session.neighbours.siblings.ipc_alone()).all()
+
+
 def test_a_sibling_that_starts_within_two_samples_is_blamed() -> None:
     """The start changes the IPC in two steps of more than a tenth."""
     play = Play()
@@ -206,11 +227,10 @@ def test_a_loss_is_inferred_if_its_baseline_is_a_minute_old() -> None:
     play, message = Play(), []
     repeat_sibling_phases(play, 4)
     play.loads(**TOGETHER)
-    for samples in (590, 40):
+    for samples in (600, 1):
         play.run(samples, tasks={"0": LMP, "2": STREAM})
-        message.append(play.running[0].confidence)
-    assert message == ["measured", "inferred"]
-    assert play.running[0].evidence["since_alone_s"] > 60
+        message.append((play.running[0].confidence, play.running[0].evidence.get("since_alone_s")))
+    assert message == [("measured", None), ("inferred", 60)]
 
 
 def test_steal_affects_only_busy_cpus() -> None:
@@ -377,6 +397,20 @@ def test_unreported_waits_are_not_a_loss() -> None:
 
 def test_only_the_watched_job_is_checked() -> None:
     assert play_with_sibling(60, changes={"watch": "other"}).running == []
+
+
+def test_other_cpus_than_those_of_the_job_are_not_checked() -> None:
+    """The sibling of CPU 0 slows down another program; the job runs on CPU 1."""
+    play = Play(changes={"watch": "job"})
+    for does, samples in ((ALONE, 41), (TOGETHER, 30)):
+        play.loads(**does, c1=CpuLoad(1.0, ipc=2.0))
+        play_watched_job(play, samples, 1.0, 0.0, cpus=(1,), tasks={"0": LMP, "2": STREAM})
+    assert play.running == []
+    on_cpu_0 = Play(changes={"watch": "job"})
+    for does, samples in ((ALONE, 41), (TOGETHER, 30)):
+        on_cpu_0.loads(**does)
+        play_watched_job(on_cpu_0, samples, 1.0, 0.0, tasks={"0": LMP, "2": STREAM})
+    assert [(e.cause, e.cpus) for e in on_cpu_0.running] == [("sibling", [0])]
 
 
 def play_job_at_full_clock(cores: int = 2) -> Play:
