@@ -123,6 +123,36 @@ def test_a_core_that_slept_for_less_than_a_second_has_no_ramp() -> None:
     )
 
 
+@pytest.mark.parametrize(("steps", "ramps"), [(22, 1), (26, 0)])
+def test_a_climb_of_more_than_ten_seconds_is_not_a_ramp(steps: int, ramps: int) -> None:
+    """The clock rises by 6 % every 0.4 s."""
+    machine = RampingCores().sleep()
+    for step in range(steps):
+        machine.advance(1.06**step, samples=4)
+    machine.advance(1.06**steps, samples=HOLD)
+    assert len(machine.ended) == ramps
+
+
+@pytest.mark.parametrize(("util", "count"), [(0.1, 1), (0.09, 0)])
+def test_a_core_wakes_up_for_a_tenth_of_a_sample(util: float, count: int) -> None:
+    machine = RampingCores().sleep().advance(1.2, util=util)
+    assert len(machine.ramps.unfinished_climbs()) == count
+    for climb in machine.ramps.unfinished_climbs():
+        assert (climb.cpus, climb.start_ns) == ([0, 1], (REST + 1) * S)
+
+
+@pytest.mark.parametrize(("samples", "ramps"), [(HOLD - 1, 0), (HOLD, 1)])
+def test_a_clock_must_be_steady_for_half_a_second(samples: int, ramps: int) -> None:
+    machine = RampingCores().sleep().advance(1.2).advance(3.0)
+    assert len(machine.advance(2.8, samples=samples).ended) == ramps
+
+
+@pytest.mark.parametrize(("samples", "ramps"), [(2, 0), (3, 1)])
+def test_a_clock_must_be_steady_for_three_long_samples(samples: int, ramps: int) -> None:
+    machine = RampingCores().sleep().advance(1.2, ns=4 * S).advance(2.0, ns=4 * S)
+    assert len(machine.advance(3.0, samples=samples, ns=4 * S).ended) == ramps
+
+
 def test_a_core_that_falls_asleep_again_has_no_ramp() -> None:
     machine = RampingCores()
     for _ in range(5):
