@@ -151,6 +151,13 @@ def test_the_cpu_with_the_shortest_history_decides_for_all_cpus_of_a_loss() -> N
     assert result.evidence["changes_with_sibling"] == ValueWithMax(1, 1)
 
 
+def test_a_cpu_that_rests_loses_nothing() -> None:
+    play = play_with_sibling()
+    play.loads(c0=CpuLoad(util=0.0, system=0.0), c2=CpuLoad(util=0.0, system=0.0))
+    play.run(10, tasks={})
+    assert [episode.end_ns for episode in play.ended] == [70 * SAMPLE_NS]
+
+
 def test_a_core_of_one_thread_has_no_sibling() -> None:
     play = Play(threads=1)
     play.loads(c0=CpuLoad(1.0, ipc=2.0))
@@ -544,6 +551,7 @@ def test_a_clock_that_falls_without_new_tasks_is_not_blamed_on_others() -> None:
     ([(0.5, 1.0), (0.6, 1.0)], (0, 0, 1, 0)), ([(0.5, 1.0), (0.61, 1.0)], (0, 0, 0, 0)),
     ([(0.099, 1.0), (0.5, 0.8)], (1, 1, 0, 0)), ([(0.1, 1.0), (0.5, 0.8)], (0, 0, 0, 0)),
     ([(0.099, 1.0), (0.499, 0.8)], (0, 0, 0, 0)), ([(0, 2.0), (0.3, 2.0), (0, 1.0)], (0, 0, 0, 0)),
+    ([(0, 2.0), (0, 0.0), (1, 1.0)], (1, 1, 0, 0)),
     ([(0, 2.0), (1, NAN), (1, 1.0)], (1, 1, 0, 0)), ([(0, 0.0), (1, 1.0)], (0, 0, 0, 0)),
 ])  # fmt: skip
 def test_starts_and_stops_of_the_sibling_are_counted_with_the_ipc(

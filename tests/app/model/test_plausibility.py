@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+import sampling
 import synth
 from fakes import with_suspect_counter
 from sampling import samples
@@ -16,7 +17,7 @@ from perftop.detect.engine import cycles_and_time
 from perftop.model.delta import Doubt
 from perftop.model.evaluation import Values
 from perftop.model.numbers import INDEX, METRICS
-from perftop.model.plausibility import _event_bounds
+from perftop.model.plausibility import SLOT_KEYS, _event_bounds
 from perftop.model.sample_reader import Sample, SampleReader
 from perftop.output import stat_lines
 from perftop.session.session import Session
@@ -67,6 +68,77 @@ def test_a_thread_with_unknown_cycles_does_not_add_its_time() -> None:
     (sample,) = result
     cycles, run_s = sample.part(cycles_and_time)
     assert (cycles.tolist(), run_s.tolist()) == ([TICKS // 2], [0.05])
+
+
+FULL_SLOTS = dict.fromkeys(SLOT_KEYS, 1.0) | {"slots": 4.0}
+UNITS = {"instructions": "instructions", "kernel_instructions": "instructions", "busy_s": "s"}
+
+
+@pytest.mark.parametrize("samples_per_step", [1, 20])
+@pytest.mark.parametrize(("first", "second", "doubt"), [
+    ({}, {"ref": 1.011}, ("ref", Doubt.FAST)), ({}, {"ref": 1.009}, None),
+    ({}, {"cycles": 0.5, "instructions": 8.17}, ("instructions", Doubt.IPC)),
+    ({}, {"cycles": 0.5, "instructions": 8.15}, None),
+    ({}, {"cycles": 0.5, "kernel_cycles": 0.516}, ("kernel_cycles", Doubt.ABOVE)),
+    ({}, {"cycles": 0.5, "kernel_cycles": 0.514}, None),
+    ({}, {"instructions": 0.5, "kernel_instructions": 0.516}, ("kernel_instructions", Doubt.ABOVE)),
+    ({}, {"instructions": 0.5, "kernel_instructions": 0.514}, None),
+    ({}, FULL_SLOTS | {"topdown_backend": 1.091}, ("topdown_retiring", Doubt.SLOTS)),
+    ({}, FULL_SLOTS | {"topdown_backend": 1.089}, None),
+    ({}, FULL_SLOTS | {"topdown_backend": 0.909}, ("topdown_backend", Doubt.SLOTS)),
+    ({"cycles": 0.5, "aperf": 0.5}, {"cycles": 0.541, "aperf": 0.5}, ("cycles", Doubt.UNLIKE)),
+    ({"cycles": 0.5, "aperf": 0.5}, {"cycles": 0.539, "aperf": 0.5}, None),
+    ({"cycles": 3.0, "aperf": 3.0}, {"cycles": 3.063, "aperf": 3.0}, ("cycles", Doubt.UNLIKE)),
+    ({"cycles": 3.0, "aperf": 3.0}, {"cycles": 3.06, "aperf": 3.0}, None),
+    # the first sample decides whether both have ever agreed
+    ({"cycles": 0.11, "aperf": 0.11}, {"cycles": 0.6, "aperf": 0.5}, ("cycles", Doubt.UNLIKE)),
+    ({"cycles": 0.09, "aperf": 0.09}, {"cycles": 0.6, "aperf": 0.5}, None),
+    ({"cycles": 0.509, "aperf": 0.5}, {"cycles": 0.6, "aperf": 0.5}, ("cycles", Doubt.UNLIKE)),
+    ({"cycles": 0.511, "aperf": 0.5}, {"cycles": 0.6, "aperf": 0.5}, None),
+    ({"ref": 0.5, "mperf": 0.5}, {"ref": 0.45, "mperf": 0.5}, ("ref", Doubt.UNLIKE)),
+])  # fmt: skip
+def test_two_counts_may_differ_up_to_their_tolerance(
+    first: dict[str, float], second: dict[str, float], doubt: tuple[str, Doubt] | None,
+    samples_per_step: int,
+) -> None:  # fmt: skip
+    """Counts are relative to the TSC. Tolerances do not depend on the length of a sample."""
+    found = doubts_of({**dict.fromkeys(second, 0.0), **first}, second, samples=samples_per_step)
+    assert found == set() if doubt is None else doubt in found
+
+
+@pytest.mark.parametrize("samples", [1, 20])
+@pytest.mark.parametrize(("counts", "ticks", "seconds", "key"), [
+    (["ref", "cycles"], {"ref": 11_000}, 0, "cycles"), (["ref", "cycles"], {"ref": 9000}, 0, ""),
+    (["ref", "cycles"], {"cycles": 11_000}, 0, "ref"),
+    (["cycles", "instructions"], {"cycles": 11_000}, 0, "instructions"),
+    (["cycles", "kernel_cycles"], {"cycles": 11_000}, 0, "kernel_cycles"),
+    (["ref", "busy_s"], {}, 0.021, "ref"), (["ref", "busy_s"], {}, 0.019, ""),
+])  # fmt: skip
+def test_a_counter_that_stands_still_is_suspect_after_some_work(
+    counts: list[str], ticks: dict[str, int], seconds: float, key: str, samples: int
+) -> None:
+    """A witness counts 5 us, or the kernel 20 ms, in a sample of any length."""
+    work = dict.fromkeys(counts, 0.0) | {k: n / TICKS / samples for k, n in ticks.items()}
+    if "busy_s" in counts:
+        work["busy_s"] = 10 * seconds / samples
+    assert doubts_of(work, samples=samples) == ({(key, Doubt.STILL)} if key else set())
+
+
+def doubts_of(*steps: dict[str, float], samples: int = 1) -> set[tuple[str, Doubt]]:
+    """Returns the doubts about CPU 0 after the last step. Each step is one sample of 100 ms times
+    `samples`, in which its counters advance at these rates."""
+    counters = [
+        counter(key, UNITS.get(key, "cycles"), bits=64, scale=1e-9 if key == "busy_s" else 1)
+        for key in steps[0]
+    ]
+    hello = synth.hello(counters, threads=1)
+    reader, sums, result = SampleReader(hello), dict.fromkeys(steps[0], 0.0), list[Sample]()
+    for number, step in enumerate([dict.fromkeys(steps[0], 0.0), *steps]):
+        for key, rate in step.items():
+            sums[key] += samples * rate * (synth.SAMPLE_NS if key == "busy_s" else TICKS)
+        values = {key: [round(value)] for key, value in sums.items()}
+        result += sampling.samples(reader, [synth.frame(hello, number * samples, values)])
+    return result[-1].delta.suspect_counters.get(0, set())
 
 
 STAT = [counter(f"stat_{name}_s", "s", scale=0.01) for name in ("idle", "iowait", "steal")]
