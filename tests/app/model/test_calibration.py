@@ -11,7 +11,7 @@ from sessions import session_of
 
 from perfprobe.wire import Multiplier
 from perftop.base.arrays import Floats
-from perftop.model.smt import Calibration, calibrations
+from perftop.model.smt import Calibration, calibrations, factor_bounds
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
@@ -162,3 +162,52 @@ def test_recent_evidence_outweighs_earlier_evidence() -> None:
 def test_the_true_factor_is_never_refuted(samples: list[Shares], counter: str) -> None:
     session, _ = play(counter, 84.0, [84.0, 1.0], samples)
     assert session.calibrations[counter].factor == 84.0
+
+
+# --- what one sample shows
+
+
+@pytest.mark.parametrize(("low", "high", "evidence"), [
+    (100.49, 101.0, [1, 1, 1, 0]), (100.51, 101.0, [0, 0, 0, 1]),  # half a per cent above
+    (99.0, 99.51, [1, 1, 1, 0]), (99.0, 99.49, [0, 0, 0, 1]), (90.0, 110.0, [1, 0, 1, 0]),
+    (97.1, 100.0, [1, 1, 1, 0]), (97.0, 100.0, [1, 0, 1, 0]),  # too wide for one candidate
+    (100.0, 100.0, [1, 1, 1, 0]), (101.0, 100.0, [0, 0, 0, 0]), (np.nan, 100.0, [0, 0, 0, 0]),
+    (60.0, 90.0, [0, 0, 0, 0]),  # no candidate fits, but bounds this wide prove nothing
+])  # fmt: skip
+def test_bounds_support_a_candidate_within_its_tolerance(
+    low: float, high: float, evidence: list[int]
+) -> None:
+    result = calibrations([Multiplier("x", 100.0, "made")])["x"]
+    rows = result.evidence_rows(np.array([[low]]), np.array([[high]]))
+    assert rows.tolist() == [evidence]
+
+
+@pytest.mark.parametrize(("matching", "contradicting", "state"), [
+    (0, 2, "uncalibrated"), (0, 3, "refused"), (2, 3, "refused"), (2, 2, "uncalibrated"),
+    (3, 0, "settled"), (2, 0, "uncalibrated"),
+])  # fmt: skip
+def test_three_samples_decide(matching: int, contradicting: int, state: str) -> None:
+    result = calibrations([Multiplier("x", 84.0, "made")])["x"]
+    observe(result, np.full(matching, 83.9), np.full(matching, 84.1))
+    observe(result, np.full(contradicting, 49.9), np.full(contradicting, 50.1))
+    assert result.state == state
+
+
+@pytest.mark.parametrize(("span_s", "slack"), [(1.0, 3e-4), (0.1, 3e-3)])
+@pytest.mark.parametrize(("event", "shares", "bounds"), [
+    ("one_thread", (0.5, 0.2), (0.3, 0.5)), ("one_thread", (0.2, 0.5), (0.0, 0.2)),
+    ("any_thread", (0.5, 0.2), (0.5, 0.7)), ("any_thread", (0.8, 0.7), (0.8, 1.0)),
+    ("distributed", (0.5, 0.2), (0.5, 0.7)), ("distributed", (0.8, 0.7), (0.8, 1.5)),
+    ("one_thread", (0.021, 0.0), (0.021, 0.021)), ("one_thread", (0.019, 0.5), (np.nan, np.nan)),
+    ("any_thread", (0.0, 0.021), (0.021, 0.021)), ("any_thread", (0.019,) * 2, (np.nan, np.nan)),
+])  # fmt: skip
+def test_counts_bound_the_factor_up_to_the_delay_between_reads(
+    event: str, shares: tuple[float, float], bounds: tuple[float, float], span_s: float,
+    slack: float,
+) -> None:  # fmt: skip
+    """The event counts a hundredth of the ticks."""
+    own, other, counted, span = (np.array([part]) for part in (*shares, 0.01, span_s))
+    found = [float(bound[0]) for bound in factor_bounds(event, own, counted, other, span)]
+    low, high = max(bounds[0] - slack, 0), bounds[1] + slack
+    assert found == pytest.approx([100 * low, 100 * high], nan_ok=True)
+    assert np.isnan(factor_bounds(event, own, 0 * counted, other, span)).all()

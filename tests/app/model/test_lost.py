@@ -70,6 +70,14 @@ def test_a_cpu_with_idle_time_loses_nothing() -> None:
     assert wanted_and_lost_s(slow) == (0, [0, 0, 0])
 
 
+@pytest.mark.parametrize(("idle", "has_losses"), [(0.89, True), (0.91, False)])
+def test_losses_count_from_a_tenth_of_wanted_time_on(idle: float, *, has_losses: bool) -> None:
+    case = values(2.0, idle=idle, steal=0, involuntary=0, busy_hz=HZ / 2)
+    wanted_s, parts_s = wanted_and_lost_s(case)
+    assert wanted_s == pytest.approx(0.22 if has_losses else 0.0)
+    assert sum(parts_s) == pytest.approx(0.11 if has_losses else 0.0)
+
+
 @pytest.mark.parametrize("missing_metrics", ["steal", "involuntary", "busy_hz"])
 def test_parts_that_a_stream_cannot_have_are_left_out(missing_metrics: str) -> None:
     results = {"idle": 0.0, "steal": 0.1, "involuntary": 0.1, "busy_hz": HZ / 2}

@@ -152,10 +152,33 @@ def test_an_l3_without_counts_and_a_busy_cpu_is_unknown() -> None:
     idle = totals.l3_values(totals.rates(delta), util)["memory_bytes_per_s"]
     assert idle[[0, 2]].tolist() == pytest.approx([0.0, 20e6])
     assert np.isnan(idle[[1, 3]]).all()
-    util[1] = 0.9
+    util[1] = 0.49
+    assert totals.l3_values(totals.rates(delta), util)["memory_bytes_per_s"][0] == 0.0
+    util[1] = 0.5
     works = totals.l3_values(totals.rates(delta), util)["memory_bytes_per_s"]
     assert isnan(works[0])
     assert works[2] == pytest.approx(20e6)
+
+
+@pytest.mark.parametrize(("samples", "best"), [
+    ([(95, 0.95)], 100.0), ([(94, 0.94)], nan), ([(100, 0.5), (90, 0.45)], 200.0),
+    ([(100, 0.5), (9, 0.0), (90, 0.45)], 200.0),  # a sample that was not read
+    ([(100, 0.5), (nan, 0.1), (95, 0.95)], 100.0), ([(200, 1.0), (100, 1.0)], 200.0),
+    ([(100, 1.0), (200, 1.0)], 200.0), ([(300, 0.5), (0, 1.0)], 200.0),
+    ([(1, 0.02)] * 47, nan), ([(1, 0.02)] * 48, 50.0),
+])  # fmt: skip
+def test_the_highest_traffic_is_that_of_a_whole_second(
+    samples: list[tuple[float, float]], best: float
+) -> None:
+    counters = Counters(synth.hello())
+    for size in (1, len(samples)):
+        traffic = BestTraffic(counters)
+        moved, seconds = np.array(samples, float).T[..., None]
+        for first in range(0, len(samples), size):
+            part = slice(first, first + size)
+            rates = traffic.learn(moved[part], seconds[part])
+        for found in (traffic.best_rate, rates[-1]):
+            assert found.tolist() == pytest.approx([best], nan_ok=True)
 
 
 # --- bandwidth of resctrl groups

@@ -318,6 +318,17 @@ def test_caps_name_the_setting_behind_them() -> None:
     assert caps_of_interval(max_perf_pct=60, max_hz=2.2e9, turbo_off=1) == [(2.1, "turbo off")] * 2
 
 
+@pytest.mark.parametrize(("gauge", "on", "off", "cap"), [
+    ("turbo_off", 0.5, 0.49, (2.1, "turbo off")), ("turbo_disabled", 0.5, 0.49, (2.1, "turbo off")),
+    ("max_perf_pct", 99.0, 100.0, (3.96, "max_perf_pct")),
+])  # fmt: skip
+def test_a_switch_counts_if_it_was_on_for_half_of_the_time(
+    gauge: str, on: float, off: float, cap: tuple[float, str]
+) -> None:
+    assert caps_of_interval(**{gauge: on}) == [cap] * 2
+    assert caps_of_interval(**{gauge: off}) == [(float("inf"), "")] * 2
+
+
 @pytest.mark.parametrize("scope", ["cpu", "core", "package", "machine"])
 def test_counters_of_an_invalid_scope_are_ignored(scope: wire.Scope) -> None:
     keys = "ceiling_hz", "max_hz", "turbo_disabled", "turbo_off", "max_perf_pct", "base_hz"
