@@ -137,6 +137,16 @@ def test_a_loss_to_a_sibling_is_measured_after_three_starts_and_stops() -> None:
     ]  # fmt: skip
 
 
+def test_the_task_on_the_first_cpu_is_named_for_its_sibling() -> None:
+    play = Play()
+    play.loads(c2=CpuLoad(1.0, ipc=2.0))
+    play.run(41, tasks={"2": LMP})
+    play.loads(c2=CpuLoad(1.0, ipc=1.5), c0=CpuLoad(1.0, ipc=0.4))
+    play.run(30, tasks={"2": LMP, "0": STREAM})
+    (result,) = play.running
+    assert (result.cpus, result.evidence["who"]) == ([2], [TaskOnCpu(4001, "stream", 0)])
+
+
 def test_the_cpu_with_the_shortest_history_decides_for_all_cpus_of_a_loss() -> None:
     play, tasks = Play(), {"0": LMP, "1": LMP}
     play.loads(c1=CpuLoad(1.0, ipc=2.0), c3=REST)
@@ -330,6 +340,17 @@ def test_waits_are_a_loss_from_a_twentieth_of_the_wanted_time_on(
     assert rate_spans(play_waits(*[0.0] * 5, *waits)) == spans
 
 
+def test_each_record_names_the_tasks_for_which_a_job_waits() -> None:
+    play = play_waits(*[0.5] * 5, tasks={"0": STREAM})
+    threads = {"4000": [4000, "lmp", 0, 50 * SAMPLE_NS, 50 * SAMPLE_NS, 0, 0]}
+    play.run(
+        1, frames_per_record=1, watched={"threads": threads, "more": 0},
+        tasks={"0": [4009, "cc1", 0.5]},
+    )  # fmt: skip
+    (result,) = play.running
+    assert result.evidence["who"] == [TaskOnCpu(4009, "cc1", 0)]
+
+
 def rate_spans(play: Play) -> list[tuple[float, float | None]]:
     return spans_of([*play.ended, *play.running])
 
@@ -445,6 +466,17 @@ def test_tasks_that_wake_up_take_turbo_from_the_job() -> None:
         **{f"{key}_hz": pytest.approx(hz, rel=0.01) for key, hz in
            (("busy", 3.06e9), ("before", 3.4e9), ("ceiling", 3.06e9), ("ceiling_before", 3.4e9))},
     }  # fmt: skip
+
+
+def test_tasks_that_take_turbo_are_named_once() -> None:
+    """Later tasks did not lower the clock."""
+    play = play_job_at_full_clock()
+    play.loads(c0=CpuLoad(1.0, hz=3.06e9), c1=CpuLoad(1.0, hz=3.06e9))
+    play.machine.ceiling_hz = 3.06e9
+    for pid, name in ((4009, "xhpl"), (4010, "cc1")):
+        play_watched_job(play, 15, 1.0, 0.0, tasks={"0": LMP, "1": [pid, name, 1.0]})
+    (result,) = play.running
+    assert result.evidence["who"] == [TaskOnCpu(4009, "xhpl", 1)]
 
 
 @pytest.mark.parametrize(("ghz", "ceiling_ghz", "count"), [

@@ -215,10 +215,11 @@ OTHER = [4001, "stream", 0.5]
 
 
 class Limited(RecordStream):
-    """A job with one thread on CPU 0, whose quota is half a CPU. Tasks and quotas have a record a
-    second."""
+    """A job with equal threads on CPU 0, whose quota is half a CPU. Tasks and quotas have a record
+    a second."""
 
     run_ns = wait_ns = throttled_us = periods = 0
+    threads = 1
 
     def limit(
         self, *, stopped_share: float, waited_share: float = 0.0, quota: bool = True, cpu: int = 0
@@ -238,7 +239,8 @@ class Limited(RecordStream):
             self.throttled_us += round(stopped_share * SAMPLE_NS / 1000)
             self.periods += 1
             thread = [4000, "web", 0, self.run_ns, self.wait_ns, 0, 0]
-            watched = {"watched": {"threads": {"4000": thread}, "more": 0}}
+            threads = {str(4000 + n): thread for n in range(self.threads)}
+            watched = {"watched": {"threads": threads, "more": 0}}
             if self.seq % PER_S == 0:
                 task = [4000, "web", 1 - wait]
                 watched |= {"tasks": {str(cpu): task}, "others": {str(cpu): [task, OTHER]}}
@@ -345,8 +347,19 @@ def test_a_stop_continues_on_its_cpus_while_no_task_runs() -> None:
     assert recorded(QuotaStops, first, second | {"tasks": {}}) == []
 
 
-def test_the_reported_wait_excludes_the_time_of_the_quota() -> None:
+def test_a_job_that_never_waits_is_not_stopped() -> None:
+    """The quota stops another task of the group."""
     job = Limited(watch="web")
+    for _ in range(3):
+        job.limit(stopped_share=0.3, waited_share=-0.3)
+    assert job.episodes("neighbour") == []
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_reported_wait_excludes_the_time_of_the_quota(threads: int) -> None:
+    """The kernel counts the stop of a CPU once, however many threads wait there."""
+    job = Limited(watch="web")
+    job.threads = threads
     for _ in range(5):
         job.limit(stopped_share=0.3, waited_share=0.3)
     (result,) = job.episodes("neighbour")
