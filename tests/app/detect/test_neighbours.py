@@ -427,18 +427,16 @@ def test_only_the_watched_job_is_checked() -> None:
     assert play_with_sibling(60, changes={"watch": "other"}).running == []
 
 
-def test_other_cpus_than_those_of_the_job_are_not_checked() -> None:
-    """The sibling of CPU 0 slows down another program; the job runs on CPU 1."""
+@pytest.mark.parametrize(("job_cpu", "cpus"), [(1, []), (0, [[0]])])
+def test_other_cpus_than_those_of_the_job_are_not_checked(
+    job_cpu: int, cpus: list[list[int]]
+) -> None:
+    """The sibling of CPU 0 slows it down."""
     play = Play(changes={"watch": "job"})
-    for does, samples in ((ALONE, 41), (TOGETHER, 30)):
+    for does, samples in ((ALONE, 120), (TOGETHER, 30)):
         play.loads(**does, c1=CpuLoad(1.0, ipc=2.0))
-        play_watched_job(play, samples, 1.0, 0.0, cpus=(1,), tasks={"0": LMP, "2": STREAM})
-    assert play.running == []
-    on_cpu_0 = Play(changes={"watch": "job"})
-    for does, samples in ((ALONE, 41), (TOGETHER, 30)):
-        on_cpu_0.loads(**does)
-        play_watched_job(on_cpu_0, samples, 1.0, 0.0, tasks={"0": LMP, "2": STREAM})
-    assert [(e.cause, e.cpus) for e in on_cpu_0.running] == [("sibling", [0])]
+        play_watched_job(play, samples, 1.0, 0.0, cpus=(job_cpu,))
+    assert [e.cpus for e in play.running if e.cause == "sibling"] == cpus
 
 
 def play_job_at_full_clock(cores: int = 2) -> Play:
