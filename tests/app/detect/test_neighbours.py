@@ -351,6 +351,16 @@ def test_each_record_names_the_tasks_for_which_a_job_waits() -> None:
     assert result.evidence["who"] == [TaskOnCpu(4009, "cc1", 0)]
 
 
+def test_a_cpu_that_the_job_left_loses_nothing() -> None:
+    play = play_waits(*[0.5] * 5)
+    for seq in range(5):
+        run_ns, wait_ns = (3 + seq) * SAMPLE_NS, 3 * SAMPLE_NS
+        threads = {"4000": [4000, "lmp", 1, run_ns, wait_ns, 0, 0]}
+        play.run(1, frames_per_record=1, watched={"threads": threads, "more": 0})
+    assert [episode.cpus for episode in play.ended] == [[0]]
+    assert play.ended[0].end_ns == 4 * SAMPLE_NS
+
+
 def rate_spans(play: Play) -> list[tuple[float, float | None]]:
     return spans_of([*play.ended, *play.running])
 

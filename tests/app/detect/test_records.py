@@ -215,11 +215,11 @@ OTHER = [4001, "stream", 0.5]
 
 
 class Limited(RecordStream):
-    """A job with equal threads on CPU 0, whose quota is half a CPU. Tasks and quotas have a record
-    a second."""
+    """A job with equal threads on its first `cpus`, whose quota is half a CPU. Tasks and quotas
+    have a record a second."""
 
     run_ns = wait_ns = throttled_us = periods = 0
-    threads = 1
+    threads = cpus = 1
 
     def limit(
         self, *, stopped_share: float, waited_share: float = 0.0, quota: bool = True, cpu: int = 0
@@ -236,10 +236,11 @@ class Limited(RecordStream):
         def records() -> dict[str, Any]:
             self.run_ns += round((1 - wait) * SAMPLE_NS)
             self.wait_ns += round(wait * SAMPLE_NS)
-            self.throttled_us += round(stopped_share * SAMPLE_NS / 1000)
+            self.throttled_us += round(self.cpus * stopped_share * SAMPLE_NS / 1000)
             self.periods += 1
-            thread = [4000, "web", 0, self.run_ns, self.wait_ns, 0, 0]
-            threads = {str(4000 + n): thread for n in range(self.threads)}
+            times = self.run_ns, self.wait_ns, 0, 0
+            numbers = range(self.threads)
+            threads = {str(4000 + n): [4000, "web", n % self.cpus, *times] for n in numbers}
             watched = {"watched": {"threads": threads, "more": 0}}
             if self.seq % PER_S == 0:
                 task = [4000, "web", 1 - wait]
@@ -355,15 +356,15 @@ def test_a_job_that_never_waits_is_not_stopped() -> None:
     assert job.episodes("neighbour") == []
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_the_reported_wait_excludes_the_time_of_the_quota(threads: int) -> None:
+@pytest.mark.parametrize(("threads", "cpus"), [(1, 1), (2, 1), (2, 2)])
+def test_the_reported_wait_excludes_the_time_of_the_quota(threads: int, cpus: int) -> None:
     """The kernel counts the stop of a CPU once, however many threads wait there."""
     job = Limited(watch="web")
-    job.threads = threads
+    job.threads, job.cpus = threads, cpus
     for _ in range(5):
         job.limit(stopped_share=0.3, waited_share=0.3)
     (result,) = job.episodes("neighbour")
-    assert result.cause == "scheduler"
+    assert (result.cause, result.cpus) == ("scheduler", [*range(cpus)])
     assert result.depth == pytest.approx(0.3 / 0.7, abs=0.02)
     assert [one.comm for one in result.evidence["who"]] == ["stream"]
     assert len(job.episodes("quota")) == 1
