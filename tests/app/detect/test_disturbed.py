@@ -204,6 +204,21 @@ def test_a_counter_taken_much_later_is_a_separate_takeover() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("samples", "count"), [(19, 1), (20, 2)])
+def test_a_counter_joins_an_episode_within_two_seconds(samples: int, count: int) -> None:
+    first, second = {0: {("any_thread", Doubt.STILL)}}, {1: {("kernel_cycles", Doubt.ABOVE)}}
+    _, ended = play(*[first] * samples, {**first, **second})
+    assert len(ended) == count
+
+
+@pytest.mark.parametrize(("clean_samples", "count"), [(9, 1), (10, 2)])
+def test_a_second_without_doubt_ends_an_episode(clean_samples: int, count: int) -> None:
+    doubted: Doubts = {0: FAST}
+    _, ended = play(doubted, *[{}] * clean_samples, doubted)
+    assert len(ended) == count
+    assert ended[0].end_ns == (S if count == 2 else (clean_samples + 2) * S)
+
+
 def test_an_episode_ends_after_three_clean_samples_if_samples_are_long() -> None:
     results: Doubts = {0: FAST}
     _, ended = play(results, {}, {}, results, {}, {}, {}, results, every_ns=10 * S)

@@ -262,6 +262,37 @@ def test_steal_affects_only_busy_cpus() -> None:
     assert play.ended[0].end_ns == 19 * SAMPLE_NS
 
 
+@pytest.mark.parametrize(("watch", "util", "steal", "count"), [
+    (None, 0.7, 0.051, 1), (None, 0.7, 0.049, 0), (None, 0.44, 0.07, 1), (None, 0.42, 0.07, 0),
+    ("lmp", 0.05, 0.06, 1), ("lmp", 0.03, 0.06, 0),  # a tenth of the time is enough for a job
+])  # fmt: skip
+def test_steal_is_a_loss_of_cpus_with_enough_work(
+    watch: str | None, util: float, steal: float, count: int
+) -> None:
+    play = Play(changes={"watch": watch})
+    play.loads(c0=CpuLoad(util, steal=steal, system=0.0))
+    play_watched_job(play, 20, util, 0.0)
+    assert [e.cpus for e in play.running] == [[0]] * count
+
+
+@pytest.mark.parametrize(("steal", "lasts"), [(0.021, True), (0.019, False)])
+def test_steal_continues_above_a_lower_limit(steal: float, *, lasts: bool) -> None:
+    play = Play()
+    for share in (0.1, steal):
+        play.loads(c0=CpuLoad(0.7, steal=share))
+        play.run(20)
+    assert rate_spans(play) == [(0, None if lasts else 19)]
+
+
+@pytest.mark.parametrize(("samples", "count"), [(4, 1), (3, 0)])
+def test_steal_of_three_ticks_is_reported(samples: int, count: int) -> None:
+    """A sample has 9 ms."""
+    play = Play()
+    play.loads(c0=CpuLoad(0.7, steal=0.09))
+    play.run(samples + 1)
+    assert len(play.running) == count
+
+
 def test_a_guest_names_its_hypervisor_and_counts_doubted_values() -> None:
     play = Play(changes={"virtualisation": "kvm"})
     play.loads(c0=CpuLoad(0.7, steal=0.3))
