@@ -67,6 +67,27 @@ def test_a_rewritten_counter_is_suspect() -> None:
     assert after.suspect_counters == {}
 
 
+@pytest.mark.parametrize("samples", [1, 20])
+@pytest.mark.parametrize(("unit", "per_s", "slack", "scale"), [
+    ("cycles", 10e9, 1e6, 1.0), ("instructions", 160e9, 1e6, 1.0), ("events", 10e12, 1e6, 1.0),
+    ("s", 1.0, 0.05, 1e-9),
+])  # fmt: skip
+def test_an_increment_beyond_any_possible_rate_is_suspect(
+    unit: str, per_s: float, slack: float, scale: float, samples: int
+) -> None:
+    greeting = synth.hello([counter("x", unit, bits=64, scale=scale)], threads=1)
+    limit = (0.1 * samples * per_s + slack) / scale
+    for step, suspect in ((0.9999 * limit, False), (1.0001 * limit, True)):
+        frames = (frame(greeting, n * samples, {"x": [round(n * step)]}) for n in (0, 1))
+        _, delta = deltas(greeting, *frames)
+        assert delta.suspect_counters == ({0: {("x", Doubt.JUMPED)}} if suspect else {})
+    for step, suspect in ((0.9999 * slack / scale, False), (1.0001 * slack / scale, True)):
+        values = 2 * limit, 2 * limit - step  # sums of the kernel may decrease slightly
+        frames = (frame(greeting, n * samples, {"x": [round(v)]}) for n, v in enumerate(values))
+        _, delta = deltas(greeting, *frames)
+        assert bool(delta.suspect_counters) == suspect
+
+
 @pytest.mark.parametrize("flag", [0, wire.ROW_SAMPLED | wire.ROW_WIDE])
 def test_siblings_are_evaluated_together(flag: int) -> None:
     """Their counts then cover the same span, as SMT states require."""
