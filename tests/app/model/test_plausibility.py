@@ -257,6 +257,53 @@ def test_the_share_of_an_event_is_bounded_by_the_unhalted_shares(
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("samples_per_step", [1, 20])
+@pytest.mark.parametrize(("key", "counts", "doubt"), [
+    ("one_thread", (0.511, 0.2), Doubt.OUTSIDE), ("one_thread", (0.509, 0.2), None),
+    ("one_thread", (0.289, 0.0), Doubt.OUTSIDE), ("one_thread", (0.291, 0.0), None),
+    ("one_thread", (0.4, 0.121), Doubt.APART), ("one_thread", (0.4, 0.119), None),
+    ("any_thread", (0.711, 0.7), Doubt.OUTSIDE), ("any_thread", (0.709, 0.7), None),
+    ("any_thread", (0.489, 0.5), Doubt.OUTSIDE), ("any_thread", (0.491, 0.5), None),
+    ("any_thread", (0.6, 0.621), Doubt.APART), ("any_thread", (0.6, 0.619), None),
+    ("distributed", (0.511, 0.15), Doubt.OUTSIDE), ("distributed", (0.509, 0.15), None),
+    ("distributed", (0.239, 0.25), Doubt.OUTSIDE), ("distributed", (0.3, 0.179), Doubt.APART),
+    ("distributed", (0.3, 0.181), None), ("any_thread", (0.0, 0.0), Doubt.STILL),
+    ("distributed", (0.0, 0.2), Doubt.STILL), ("one_thread", (0.0, 0.0), Doubt.STILL),
+])  # fmt: skip
+def test_counts_of_siblings_may_differ_up_to_their_tolerance(
+    key: str, counts: tuple[float, float], doubt: Doubt | None, samples_per_step: int
+) -> None:
+    """Two siblings run for 50 and 20 % of the time."""
+    assert sibling_doubts(key, (0.5, 0.2), counts, samples_per_step) == doubt
+
+
+@pytest.mark.parametrize(("key", "runs", "doubt"), [
+    ("any_thread", (5.5e-5, 0.0), Doubt.STILL), ("any_thread", (4.5e-5, 0.0), None),
+    ("distributed", (5.5e-5, 0.0), Doubt.STILL), ("distributed", (4.5e-5, 0.0), None),
+    ("one_thread", (0.5, 0.498), Doubt.STILL), ("one_thread", (0.5, 0.4995), None),
+])  # fmt: skip
+def test_an_event_stands_still_if_a_thread_ran_for_some_time(
+    key: str, runs: tuple[float, float], doubt: Doubt | None
+) -> None:
+    assert sibling_doubts(key, runs, (0.0, 0.0)) == doubt
+
+
+def sibling_doubts(
+    key: str, runs: tuple[float, float], counts: tuple[float, float], samples_per_step: int = 1
+) -> Doubt | None:
+    """Returns the doubt about the event of CPU 0 after one sample with these shares of the time."""
+    hello = synth.hello([synth.REF, counter(key)])
+    reader = SampleReader(hello)
+    for seq in (0, samples_per_step):
+        values = {"ref": [round(seq * TICKS * share) for share in runs]}
+        values[key] = [round(seq * TICKS * share) for share in counts]
+        result = samples(reader, [synth.frame(hello, seq, values)])
+    doubts = {
+        doubt for of_key, doubt in result[0].delta.suspect_counters.get(0, ()) if of_key == key
+    }
+    return next(iter(doubts), None)
+
+
 def test_the_factor_of_an_event_of_four_threads_is_learned() -> None:
     """any_thread counts once in 13 TSC ticks; the first candidate is wrong."""
     counters = [TSC, synth.REF, synth.counter("any_thread", "1", bits=40)]
