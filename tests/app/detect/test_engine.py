@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import synth
 from rate_streams import S, SteppedDetector
 
-from perftop.detect.engine import PauseLimits, ShareEpisodes
+from perftop.detect.engine import PauseLimits, ShareEpisodes, busy_cpus
 from perftop.detect.losses import NeighbourLosses, blamed_tasks
 from perftop.model.confidence import TaskOnCpu
 from perftop.model.sample_reader import SampleReader
@@ -150,6 +152,14 @@ def test_an_episode_keeps_its_cpus_when_positions_change() -> None:
     detector.advance([0.5, 0, 0], names=[[1, 4], [0, 3], [2, 5]])
     assert detector.spans() == [(0, None)]
     assert detector.running[0].cpus == [1, 4]
+
+
+def test_a_cpu_is_busy_if_it_ran_or_was_stolen_for_half_of_the_time() -> None:
+    """Without counters of steal, only its running time counts."""
+    shares = {"util": [0.5, 0.49, 0.3, 0.3, NAN], "steal": [NAN, NAN, 0.2, 0.19, 0.9]}
+    values = {key: np.array([row]) for key, row in shares.items()}
+    batch: Any = SimpleNamespace(values=values, cached=lambda make: make(batch))
+    assert busy_cpus(batch).tolist() == [[True, False, True, False, False]]
 
 
 # --- losses
