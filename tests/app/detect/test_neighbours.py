@@ -65,6 +65,11 @@ class Play:
         return [e for e in self.session.ended if e.kind == "neighbour"]
 
 
+def loss_spans(play: Play) -> list[tuple[float, float | None]]:
+    """Returns the start and the end of each loss, in samples."""
+    return spans_of([*play.ended, *play.running])
+
+
 ALONE = {"c0": CpuLoad(1.0, ipc=2.0), "c2": REST}
 TOGETHER = {"c0": CpuLoad(1.0, ipc=1.5), "c2": CpuLoad(1.0, ipc=0.4)}
 
@@ -281,7 +286,7 @@ def test_steal_continues_above_a_lower_limit(steal: float, *, lasts: bool) -> No
     for share in (0.1, steal):
         play.loads(c0=CpuLoad(0.7, steal=share))
         play.run(20)
-    assert rate_spans(play) == [(0, None if lasts else 19)]
+    assert loss_spans(play) == [(0, None if lasts else 19)]
 
 
 @pytest.mark.parametrize(("samples", "count"), [(4, 1), (3, 0)])
@@ -368,7 +373,7 @@ def test_waits_are_a_loss_from_a_twentieth_of_the_wanted_time_on(
     waits: list[float], spans: list[tuple[int, int | None]]
 ) -> None:
     """They are reported after 20 ms, for which three samples of 6 ms are too few."""
-    assert rate_spans(play_waits(*[0.0] * 5, *waits)) == spans
+    assert loss_spans(play_waits(*[0.0] * 5, *waits)) == spans
 
 
 def test_each_record_names_the_tasks_for_which_a_job_waits() -> None:
@@ -390,10 +395,6 @@ def test_a_cpu_that_the_job_left_loses_nothing() -> None:
         play.run(1, frames_per_record=1, watched={"threads": threads, "more": 0})
     assert [episode.cpus for episode in play.ended] == [[0]]
     assert play.ended[0].end_ns == 4 * SAMPLE_NS
-
-
-def rate_spans(play: Play) -> list[tuple[float, float | None]]:
-    return spans_of([*play.ended, *play.running])
 
 
 @pytest.mark.parametrize(("share", "names"), [(0.02, ["stream"]), (0.019, [])])
