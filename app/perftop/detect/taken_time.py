@@ -181,7 +181,7 @@ class MemoryStalls(RecordDetector):
                 tasks = (task for cpu in self._cpus for task in snapshot.tasks_on(str(cpu)))
                 pids = stall.pids if stall.group else {task.pid for task in tasks}
                 episode.cpus = (snapshot.cpus_of(pids, self._cpus) or self._cpus)[:1]
-            episode.depth = min(1.0, current.lost_s / current.span_s)
+            episode.depth = current.lost_s / current.span_s
             if stall.group:
                 evidence["owner"], evidence["group"] = owner(stall.group), stall.group
             evidence["stalled_s"] = round(current.lost_s, 3)
