@@ -11,7 +11,7 @@ from sim_truth import PLAYED_S, SECOND, SMALL, found_episodes
 
 import perftop
 from perftop.detect import low_clock_causes, standstill
-from perftop.model.confidence import COUNTED_QUANTITIES, confidence
+from perftop.model.confidence import COUNTED_QUANTITIES, GroupTraffic, confidence, evidence_json
 from perftop.model.kinds import CAUSES, KINDS, NEIGHBOURS
 
 ROOT = Path(perftop.__file__).parent
@@ -75,6 +75,13 @@ def test_measured_requires_that_the_cause_itself_is_counted_with_a_small_error(
         confidence(kind, cause, error=nan, effect=0.2),
     ):
         assert lacking == "inferred"
+
+
+def test_traffic_of_groups_is_worded_in_gigabytes() -> None:
+    traffic = [GroupTraffic("batch", 35.04e9), GroupTraffic("(default)", 0.26e9)]
+    assert evidence_json({"l3_groups": traffic}) == {
+        "L3 groups": "batch 35.0 GB/s, (default) 0.3 GB/s"
+    }
 
 
 @pytest.mark.parametrize("kind", ["turbo-drop", "involuntary-halt", "neighbour", "other"])

@@ -63,6 +63,13 @@ def test_no_share_exceeds_the_whole() -> None:
     ("memory_read_bytes_per_s", 25.2e9, "mem rd GB/s", "25.20"),
     ("run_s", 12.3456, "run time s", "12.35"),
     ("involuntary", nan, "invol %", MISSING),
+    ("length_s", 123.456, "length s", "123.5"), ("cpu_s", 123.456, "CPU time s", "123.5"),
+    ("waited_s", 123.456, "waits for CPU s", "123"),
+    ("disk_s", 1.23456, "waits for disk s", "1.23"),
+    ("instructions", 123.456e9, "instructions G", "123.5"),
+    ("energy_j", 12_345.6, "energy kJ", "12.3"), ("others_cpus", 1.234, "others CPUs", "1.23"),
+    ("load_1", 12.345, "load 1", "12.35"), ("temperature_c", 61.7, "temp °C", "62"),
+    ("l3_occupancy_bytes", 12_345_678.0, "L3 used B", "12.3M"),
 ])  # fmt: skip
 def test_values_have_a_heading_and_a_text(key: str, value: float, heading: str, text: str) -> None:
     number = NUMBERS[key]
