@@ -55,10 +55,12 @@ def record(group: str = "/a", *, cpus: Any = 0.5, counts: tuple[Any, ...] = (10,
 
 def test_counts_of_a_quota_start_with_its_first_record() -> None:
     quotas = Quotas()
-    for counts in ((10, 5, 700_000), (30, 9, 1_000_000), (20, 9, 1_000_000), (25, 10, 1_500_000)):
-        quotas.read_records(record(counts=counts))
+    for counts in ((10, 5, 7e5), (30, 9, 1e6), (40, 9, 1e6), (20, 9, 1e6), (25, 10, 1.5e6)):
+        quotas.read_records(record(counts=tuple(map(int, counts))))
     (quota,) = quotas.quotas_of(7)
-    assert (quota.period_count, quota.throttled_count) == (20 + 5, 4 + 1), "one count decreased"
+    assert (quota.period_count, quota.throttled_count) == (20 + 10 + 5, 4 + 1), (
+        "one count decreased"
+    )
     assert quota.throttled_s == pytest.approx(0.3 + 0.5)
     assert (quota.newest_s, quota.newest_periods) == (0.5, (5, 1))
     assert quotas.most_limiting_quota(7) is quota

@@ -237,7 +237,8 @@ def test_the_base_clock_of_one_core_type_is_not_used_for_all() -> None:
 
 @pytest.mark.parametrize("nonsense", [
     [], [(1, 30), (2, 31)], [(2, 31), (1, 30)], [(0, 30)], [(1, float("nan"))], [(1, 0)], [(1, -5)],
-    [(1, 30), (1, 29)], [(1, 1e9)], [(n, 30) for n in range(1, MAX_STEPS + 2)],
+    [(1, 30), (1, 29)], [(1, 1e9)], [(65_537, 30)], [(1, 100.1)],
+    [(n, 30) for n in range(1, MAX_STEPS + 2)],
 ])  # fmt: skip
 def test_an_invalid_table_is_ignored(nonsense: list[tuple[int, float]]) -> None:
     steps, bounds = valid_tables([turbo_table(nonsense)], [0, 1])
@@ -248,6 +249,8 @@ def test_an_invalid_table_is_ignored(nonsense: list[tuple[int, float]]) -> None:
 
 
 def test_a_table_may_have_any_length() -> None:
+    (steps,), _ = valid_tables([turbo_table([(65_536, 100)])], [0])
+    assert steps.hz_at(70_000) == 10e9
     (steps,), _ = valid_tables([turbo_table([(n, 30) for n in range(1, MAX_STEPS + 1)])], [0])
     assert len(steps.hz) == MAX_STEPS
 
