@@ -17,13 +17,12 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import COLUMNS_BY_KEY
 from perftop.tui.shared import episode_style, time_axis
+from perftop.tui.shared.canvas import MARKS_WIDTH
 from perftop.tui.shared.cores import Core, Cores, width_of_names
 from perftop.tui.shared.episode_style import RowEpisode
 from perftop.tui.shared.row_numbers import BUSIEST_CPU
 from perftop.tui.shared.time_axis import MIN_CELL_NS, TICK_SIGN, Axis, BinValues
 
-MARKS_WIDTH = 2
-"""Number of cells before the columns, for the mark of the selected row and an episode marker."""
 MIN_ROOMY_WIDTH = 140
 """Minimum width, in cells, at which numbers have wider gaps."""
 MAX_THREADS = 4

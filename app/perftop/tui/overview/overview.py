@@ -17,7 +17,7 @@ from perftop.session.values import COLUMNS_BY_KEY
 from perftop.tui.overview import columns
 from perftop.tui.overview.charts import ChartedView, ChartPage
 from perftop.tui.overview.rows import GridData, row_lines
-from perftop.tui.shared.canvas import CursorCanvas, mark_selected
+from perftop.tui.shared.canvas import MARKS_WIDTH, CursorCanvas, mark_selected
 from perftop.tui.shared.cores import Cores, ViewLine
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.package_line import PackageLines
@@ -126,7 +126,7 @@ class Overview(ChartedView, CursorCanvas):
             self._grid = GridData(self.session, self.cores, self.interval, [], episodes)
         grid = self._grid
         grid.clock = session_clock_unit(self.session, self.settings.units, ghz_if_unknown=True)
-        width = self.width - columns.MARKS_WIDTH - 1
+        width = self.width - MARKS_WIDTH - 1
         grid.columns = columns.grid_columns(self.session, self.cores, width, grid.clock)
         room_by_key = {column.key: column.room for column in grid.columns}
         busy, ipc = room_by_key.get("work", 0), room_by_key.get("past ipc", 0)
@@ -309,7 +309,7 @@ class Overview(ChartedView, CursorCanvas):
             if lines and lines[0].row >= 0:  # there may be fewer lines since the click
                 self._select(arrangement.order.index(lines[0].row))
             return
-        column = column_at(self._grid.columns, event.x - columns.MARKS_WIDTH)
+        column = column_at(self._grid.columns, event.x - MARKS_WIDTH)
         if column is not None and (
             column.key in columns.ORDER_BY_COLUMN or column.key in COLUMNS_BY_KEY
         ):

@@ -79,6 +79,10 @@ def note_line(settings: ViewSettings, note: int, x: int, size: int, *, is_above:
     return merge_runs(runs, size), "chosen" if is_first else "calm"
 
 
+MARKS_WIDTH = 2
+"""Number of cells before the columns of a line, for its mark if selected and an episode marker."""
+
+
 def mark_selected(line: Line) -> Line:
     """Returns the line with the mark of the selected line in its first cell, and its background."""
     runs, state = line

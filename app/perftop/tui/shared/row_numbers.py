@@ -15,13 +15,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from math import inf, isnan, nan
+from math import inf, isfinite, isnan, nan
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.base.text import GHZ, ClockUnit, Units, clock_unit, rate_unit
+from perftop.base.text import GHZ, MISSING, ClockUnit, Units, clock_unit, rate_unit
 from perftop.draw import columns
 from perftop.draw.theme import HEAT_STEPS
 from perftop.model.numbers import EVENT_PREFIX, PER_KI, SMALL_SHARE_ENDS, Number
@@ -230,6 +230,18 @@ def value_unit(field: Number, clock: ClockUnit, max_value: float = 0.0) -> Clock
     if field.unit == "Hz":
         return clock
     return ClockUnit("%", 100.0, 1) if field.unit == "ratio" else ClockUnit("", 1.0, 2)
+
+
+def value_text(value: float, unit: ClockUnit, digits: int) -> str:
+    """Returns the value as text; MISSING if the value or the unit's factor is unknown."""
+    scaled_value = value * unit.per_hz
+    return f"{scaled_value:.{digits}f}" if isfinite(scaled_value) else MISSING
+
+
+def scale_ends(field: Number, scale: Scale, unit: ClockUnit) -> tuple[str, str]:
+    """Returns the ends of a scale as text, without the unit."""
+    digits = 0 if field.unit == "ratio" else unit.digits
+    return value_text(scale.low, unit, digits), value_text(scale.high, unit, digits)
 
 
 def number_column_of(number: Number, clock: ClockUnit, width: int) -> columns.Column:

@@ -29,14 +29,12 @@ from perftop.session.selection import episode_moment, is_reachable
 from perftop.session.session import Session
 from perftop.session.values import UNCOUNTED_REASON, lasting_reasons
 from perftop.tui.shared import episode_style
-from perftop.tui.shared.canvas import CursorCanvas, mark_selected
+from perftop.tui.shared.canvas import MARKS_WIDTH, CursorCanvas, mark_selected
 from perftop.tui.shared.panels import PaneledView, cause_lines
 
 MIN_WIDTH_FOR_KIND, MIN_WIDTH_FOR_DEPTH = 100, 116
 """Minimum widths of the list, in cells, for the columns of kind and depth. On narrower screens only
 the sentence about the episode names them."""
-SIGN_CELLS = 2
-"""Number of cells before the columns, for the mark of the selected line and the episode marker."""
 MIN_HEIGHT_FOR_DETAILS = 12
 """Minimum height in lines of a view with details of the selected episode, and with a heading."""
 MIN_DETAIL_LINES, MAX_DETAIL_LINES, MAX_WIDE_DETAIL_LINES = 5, 10, 7
@@ -51,7 +49,7 @@ def episode_columns(size: int) -> list[Column]:
     if size >= MIN_WIDTH_FOR_DEPTH:
         columns.append(Column("depth", "depth", 11))
     gap = 1 if columns[-1].is_left else 2
-    room = max(1, size - SIGN_CELLS - total_width(columns) - gap)
+    room = max(1, size - MARKS_WIDTH - total_width(columns) - gap)
     return [*columns, Column("what", "what", room - 1 + gap, is_left=True, gap=gap)]
 
 
@@ -231,7 +229,7 @@ class Episodes(PaneledView, CursorCanvas):
             heads = columns.headings(self._columns)
             if self.size.height >= MIN_HEIGHT_FOR_DETAILS:
                 self.header_lines.append(heading_line(session, self._lines, self.width))
-            self.header_lines.append([(" " * SIGN_CELLS, "text"), *heads])
+            self.header_lines.append([(" " * MARKS_WIDTH, "text"), *heads])
         self.line_count = len(self._lines) or len(self._empty_lines)
         detail_lines = self._selected_episode_lines(session)
         self.footer_lines = [*detail_lines, *self.make_panels(self.spare_lines - len(detail_lines))]

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
-from math import ceil, isfinite, isnan, nan
+from math import ceil, isnan, nan
 
 import numpy as np
 
-from perftop.base.text import MISSING, ClockUnit, cut
+from perftop.base.text import MISSING, cut
 from perftop.draw import theme
 from perftop.draw.columns import DOUBTED_SIGN, Run
 from perftop.draw.strips import (
@@ -373,9 +373,6 @@ class HeatValues:
         clock = row_numbers.session_clock_unit(session, settings.units, ghz_if_unknown=True)
         self.packages = PackageLines(cores, row_episodes, clock)
 
-    def text(self, value: float) -> str:
-        return value_text(value, self.unit, self.unit.digits)
-
     def cpu_cells(self, cell: CellSize, styles: Sequence[str]) -> list[tuple[Run, ...]]:
         """Returns the cell of each CPU. `styles`: of the numbers, by step of the heat ramp."""
         size, has_halves = cell.width, cell.has_halves and not self.field.of_core
@@ -385,7 +382,7 @@ class HeatValues:
         digits = int(self.field.is_small) if self.field.unit == "ratio" else self.unit.digits
         for i, (value, level) in enumerate(zip(self.values, self.levels, strict=True)):
             if level >= 0:
-                text = value_text(value, self.unit, digits)[:NUMBER_WIDTH].rstrip(".")
+                text = row_numbers.value_text(value, self.unit, digits)[:NUMBER_WIDTH].rstrip(".")
                 coloured_cells[i] = ((f"{text:>3} "[:NUMBER_WIDTH], styles[level]),)
         return coloured_cells
 
@@ -394,9 +391,7 @@ class HeatValues:
     def title(self, cell: CellSize, size: int, hidden_text: str) -> list[Run]:
         """Returns the first line: the field, the heat ramp with its ends, the meaning of rings, and
         `hidden_text`, which says how many cores are not visible."""
-        low, high = self.text(self.scale.low), self.text(self.scale.high)
-        if self.field.unit == "ratio":
-            low, high = (f"{100 * end:.0f}" for end in (self.scale.low, self.scale.high))
+        low, high = row_numbers.scale_ends(self.field, self.scale, self.unit)
         steps = heat_ramp(ascii_=self.ascii)
         if size < MIN_WIDTH_FOR_RAMP and not self.ascii:
             steps = steps[1::2]
@@ -493,9 +488,3 @@ class HeatValues:
         doubts = "; ".join(dict.fromkeys(texts))
         runs = fit_line(pieces, size - 1 - min(len(doubts) + 2, size // 2), 2)
         return [*runs, ("  ", "text"), (cut(doubts, size - 3 - width(runs)), "text")]
-
-
-def value_text(value: float, unit: ClockUnit, digits: int) -> str:
-    """Returns the value as text; MISSING if the value or the unit's factor is unknown."""
-    scaled_value = value * unit.per_hz
-    return f"{scaled_value:.{digits}f}" if isfinite(scaled_value) else MISSING

@@ -31,13 +31,11 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import CpuColumns, suspect_rows
 from perftop.tui.shared import row_numbers
-from perftop.tui.shared.canvas import CursorCanvas, mark_selected
+from perftop.tui.shared.canvas import MARKS_WIDTH, CursorCanvas, mark_selected
 from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL, RowEpisode, RowEpisodes
 from perftop.tui.shared.keys import bindings
 from perftop.tui.shared.panels import PaneledView
 
-SIGN_CELLS = 2
-"""Number of cells before the columns, for the mark of the selected line and an episode marker."""
 MIN_NUMBER_WIDTH = 6
 """Minimum width of a column of numbers, in cells: enough for 100.0 with a minus sign."""
 MIN_TASK_WIDTH, MAX_TASK_WIDTH = 18, 32
@@ -74,7 +72,7 @@ class VisibleColumns:
         """Chooses the visible columns. The first is `columns[first]`, or an earlier one if
         otherwise cells would remain blank at the right."""
         # one cell is reserved for the arrow at the end
-        room = width - SIGN_CELLS - 1 - total_width(self.name_columns)
+        room = width - MARKS_WIDTH - 1 - total_width(self.name_columns)
         last = max(0, len(columns) - 1)
         while last > 0 and total_width(columns[last - 1 :]) <= room:
             last -= 1
@@ -99,9 +97,9 @@ class VisibleColumns:
             text, style = runs[name_count]
             runs[name_count : name_count + 1] = [(LEFT_ARROW, "key"), (text[1:], style)]
         if self.hidden_right:
-            spare_cells = width - SIGN_CELLS - 1 - total_width(self.columns)
+            spare_cells = width - MARKS_WIDTH - 1 - total_width(self.columns)
             runs.append((" " * max(0, spare_cells) + RIGHT_ARROW, "key"))
-        return [(" " * SIGN_CELLS, "text"), *runs]
+        return [(" " * MARKS_WIDTH, "text"), *runs]
 
     def cells(self, row: int, task: str, row_episode: RowEpisode | None) -> Iterator[Cell]:
         """Yields the cells of the CPU at position `row`. `task`: name of its task, which may
@@ -276,6 +274,6 @@ class Table(PaneledView, CursorCanvas):
     async def on_click(self, event: events.Click) -> None:  # type: ignore[override]
         """Sorts by a clicked heading; clicks on lines move the cursor."""
         if event.y < len(self.header_lines):
-            column = column_at(self._page.columns, event.x - SIGN_CELLS)
+            column = column_at(self._page.columns, event.x - MARKS_WIDTH)
             if column is not None and column.key != "type":
                 await self.sort_by(_ORDERS.get(column.key, column.key))

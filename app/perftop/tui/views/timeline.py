@@ -224,11 +224,8 @@ class Timeline(PaneledView, CursorCanvas):
 
     def _legend(self) -> list[Run]:
         assert self._lanes is not None
-        name, factor, digits = self._unit
-        digits = 0 if self._field.unit == "ratio" else digits
-        scale = self._lanes.scale
-        low, high = (f"{end * factor:.{digits}f}" for end in (scale.low, scale.high))
-        high = f"{high} {name}".rstrip()
+        low, high = row_numbers.scale_ends(self._field, self._lanes.scale, self._unit)
+        high = f"{high} {self._unit.name}".rstrip()
         ramp = strips.heat_ramp(ascii_=self.settings.ascii)
         ends: list[Run] = [(f"{low} ", "dim"), *ramp, (f" {high}", "dim")]
         if self._timeline_layout.lane_height > 1:  # the height of a lane shows the value

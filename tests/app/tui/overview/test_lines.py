@@ -20,6 +20,7 @@ from perftop.session.session import Session
 from perftop.tui.overview import columns
 from perftop.tui.overview.overview import Arrangement, FoldMode, arrange_lines
 from perftop.tui.overview.rows import GridData, row_lines
+from perftop.tui.shared.canvas import MARKS_WIDTH
 from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.row_numbers import ViewSettings, ordered_rows
@@ -28,7 +29,7 @@ from perftop.tui.shared.row_numbers import ViewSettings, ordered_rows
 def of_session(session: Session, interval: Interval, width: int = 160, **more: Any) -> GridData:
     cores, row_episodes = Cores(session), RowEpisodes(session)
     row_episodes.update(interval)
-    output = columns.grid_columns(session, cores, width - columns.MARKS_WIDTH - 1)
+    output = columns.grid_columns(session, cores, width - MARKS_WIDTH - 1)
     return GridData(session, cores, interval, output, row_episodes, **more)
 
 
@@ -185,7 +186,7 @@ async def test_a_click_on_a_package_line_that_has_gone_does_nothing() -> None:
 @pytest.mark.parametrize("machine", [Machine(), Machine(threads=1), guest()])
 def test_no_number_is_cut_at_41_columns(machine: Machine) -> None:
     session, _ = observe(machine)
-    room = 41 - columns.MARKS_WIDTH - 2  # one cell for the scrollbar
+    room = 41 - MARKS_WIDTH - 2  # one cell for the scrollbar
     shown = columns.grid_columns(session, Cores(session), room)
     assert total_width(shown) <= room
     is_guest = session.hello.virtualisation is not None

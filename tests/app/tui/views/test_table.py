@@ -20,6 +20,7 @@ from perftop.draw import strips
 from perftop.draw.columns import Column, join_columns, total_width
 from perftop.model.kinds import KINDS
 from perftop.session import values as columns
+from perftop.tui.shared.canvas import MARKS_WIDTH
 from perftop.tui.views import table
 from perftop.tui.views.table import Table
 
@@ -179,7 +180,7 @@ def test_positions_do_not_change_with_values() -> None:
             start = 0
             for column in result.columns:
                 start += column.width
-                end = title[start - 1 + table.SIGN_CELLS]
+                end = title[start - 1 + MARKS_WIDTH]
                 assert column.is_left or (text[start - 1] != " " and end != " "), column.key
     assert results[0] == results[1]
 
@@ -191,7 +192,7 @@ def test_visible_columns_fit_and_all_can_be_reached(
     every = [Column(str(i), "x", wide) for i, wide in enumerate(widths)]
     result = table.VisibleColumns(name_columns=[Column("cpu", "cpu", 6)])
     result.scroll(every, left, width)
-    count, room = len(result.number_columns), width - table.SIGN_CELLS - 1
+    count, room = len(result.number_columns), width - MARKS_WIDTH - 1
     assert result.hidden_left + count + result.hidden_right == len(every)
     assert result.number_columns == every[result.hidden_left : result.hidden_left + count]
     assert bool(count) == bool(every)
