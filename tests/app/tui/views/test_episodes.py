@@ -129,6 +129,20 @@ async def test_a_short_episode_is_shown_at_its_time() -> None:
         await run.wait_for_text("╳ The hypervisor took 20 % of CPU 3 for 0.1 s")
 
 
+@pytest.mark.parametrize(("cpus", "cpu"), [([0, 1, 2, 3], 2), ([3], 3), ([7, 1], 1)])
+async def test_an_opened_episode_keeps_the_selected_core_if_it_is_affected(
+    cpus: list[int], cpu: int
+) -> None:
+    """CPUs 3 and 7 are on one core."""
+    steal = Episode("steal", cpus, 14 * SAMPLE_NS, 15 * SAMPLE_NS, 0.2, "hypervisor")
+    async with at_list(steal) as run:
+        run.monitor.settings.cpu = 2
+        await run.pilot.press("enter")
+        await until_true(lambda: run.source.status.paused_at is not None, "paused")
+        assert run.monitor.settings.cpu == cpu
+        assert run.monitor.view.id == "core"
+
+
 async def test_a_time_dropped_from_history_is_reported() -> None:
     old = Episode("steal", [0], -9 * S, -8 * S, 0.5, "long ago")
     async with at_list(old) as run:
