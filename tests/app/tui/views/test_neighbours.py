@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from perftop.output.why_text import why_json
 from perftop.tui.shared import loss_panels
 from perftop.tui.shared.loss_panels import lines_of_eighths
 from perftop.tui.shared.verdict import loss_history, verdict_at
+from perftop.tui.views import flows
 from perftop.tui.views.flows import Flow, find_flows, flow_details
 from perftop.tui.views.neighbours import Neighbours, draw_ribbons
 
@@ -218,6 +220,40 @@ def test_losses_are_stacked_by_their_rates() -> None:
 def test_the_losses_of_a_cpu_are_added_and_the_largest_comes_first() -> None:
     flow = Flow("a", "x", "sibling", 4.0, {(1, 2, 0): 1.0, (3, 2, 0): 0.5, (1, 2, 4): 2.5})
     assert [*flow.cpus.items()] == [(4, 2.5), (0, 1.5)]
+
+
+@pytest.mark.parametrize(("lost_s", "whole_s", "shown_s"), [
+    ([0.3, 0.05, 1.0, 0.29], 9.0, [1.0, 0.3, 0.34]), ([0.3, 0.049], 9.0, [0.3]),
+    ([0.3, 0.05], 1e6, [0.3, 0.05]), ([0.29, 0.1], 39.0, [0.29, 0.1]), ([0.29, 0.1], 39.1, []),
+    ([], 1.0, []),
+])  # fmt: skip
+def test_flows_below_their_limit_are_joined(
+    lost_s: list[float], whole_s: float, shown_s: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flows of 0.3 s are shown alone, smaller ones together from 0.05 s. If all are smaller, they
+    are shown from 1 % of the time."""
+    parts = [((i, f"t{i}"), (99, "victim"), part, 9.0) for i, part in enumerate(lost_s, 1)]
+    monkeypatch.setattr(
+        flows, "_ReportTasks", lambda *_: SimpleNamespace(loss_parts=lambda *_: parts)
+    )
+    sums = SimpleNamespace(by_cause={("neighbour", "scheduler"): [1.0]}, whole_s=whole_s)
+    session: Any = SimpleNamespace(topology=[SimpleNamespace(cpu=0)])
+    found = find_flows(session, SimpleNamespace(sums=sums), [0], folded=True)  # type: ignore[arg-type]
+    assert [flow.lost_s for flow in found] == pytest.approx(shown_s)
+    assert [flow.taker for flow in found].count("others") == (len(shown_s) > 1 and len(lost_s) > 1)
+
+
+@pytest.mark.parametrize(("weights", "parts"), [
+    ([98.0, 2.0], [0.98, 0.02]), ([98.1, 1.9], [1.0]), ([0.0, 3.0], [1.0]), ([0.0], [1.0]),
+    ([], [1.0]),
+])  # fmt: skip
+def test_shares_of_tasks_add_up_without_small_ones(
+    weights: list[float], parts: list[float]
+) -> None:
+    by_task = {(i, "task"): weight for i, weight in enumerate(weights, 1)}
+    result = flows._weights_to_parts(by_task)
+    assert [*result.values()] == pytest.approx(parts)
+    assert (flows.UNKNOWN_TASK in result) == (not any(weights))
 
 
 def test_a_thin_ribbon_has_no_gaps() -> None:
