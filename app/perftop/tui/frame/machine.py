@@ -304,8 +304,8 @@ class TileColumn(NamedTuple):
 def _tile_number(tile: Tile, values_by_key: Mapping[str, float], *, full_names: bool) -> list[Run]:
     value = values_by_key[tile.key]
     name: Run = (f"{tile.name if full_names else tile.short_name} ", "dim")
-    hot = tile.key == "steal" and value >= MIN_HIGHLIGHTED_STEAL
-    style = "alarm" if hot else "bright" if tile.rank < 3 else "text"
+    is_high = tile.key == "steal" and value >= MIN_HIGHLIGHTED_STEAL
+    style = "alarm" if is_high else "bright" if tile.rank < 3 else "text"
     if tile.key == "load_1":
         older_keys = [key for key in _OLDER_LOAD_KEYS if key in values_by_key and full_names]
         older_loads = [number_run(values_by_key[key], 2, 6, "dim") for key in older_keys]

@@ -172,8 +172,8 @@ def header_line(
     if kind is not None:
         guest_text = "guest" if kind == "hypervisor" else f"{kind} guest"
         pieces.append((4, [(safe_cells(guest_text), "dim")]))
-    of_cores = "" if cores == cpus else f"{count_noun(cores, 'core')}, "
-    pieces.append((3, [(f"{of_cores}{count_noun(cpus, 'CPU')}", "dim")]))
+    core_text = "" if cores == cpus else f"{count_noun(cores, 'core')}, "
+    pieces.append((3, [(f"{core_text}{count_noun(cpus, 'CPU')}", "dim")]))
     if not with_words:
         pieces.append((4, [(duration(status.interval_ns / 1e9), "dim")]))
     left_pieces = [(rank, [_SEPARATORS[min(i, 2)], *runs]) for i, (rank, runs) in enumerate(pieces)]

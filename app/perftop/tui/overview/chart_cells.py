@@ -370,15 +370,15 @@ class ChartDrawer:
         # of the two it is.
         is_second = np.isnan(first) & np.isfinite(second)
         lp0, lp1 = np.where(is_second, lp1, lp0), np.where(is_second, lp0, lp1)
-        open_, unknown = np.zeros(both.shape), np.isnan(both)
+        uncertain, unknown = np.zeros(both.shape), np.isnan(both)
         if unknown[:, self.history.axis.blank_cells :].any():
             low, high = state_bounds(first, second)
-            open_ = np.where(unknown, high[..., 3] - low[..., 3], 0.0)
+            uncertain = np.where(unknown, high[..., 3] - low[..., 3], 0.0)
             lp0, lp1, both = (
                 np.where(unknown, low[..., state], value)
                 for state, value in enumerate((lp0, lp1, both), 1)
             )
-        values = _stack(both, open_, lp0, lp1)
+        values = _stack(both, uncertain, lp0, lp1)
         return draw_charts(charts.smt_chart, values, rows, self._settings.glyphs)
 
     def _episode_columns(
@@ -422,8 +422,8 @@ class ChartDrawer:
                 codes = charts.ENDED_GAP + number, charts.LOSING + number
                 states = self._episode_columns(matching, "clock", *codes)
                 gap_states = np.where(states, states, gap_states)
-        asleep = values["util"] < MIN_AWAKE_UTIL  # NaN before the session
-        gap_states[asleep & (gap_states == charts.AWAKE)] = charts.ASLEEP
+        is_asleep = values["util"] < MIN_AWAKE_UTIL  # NaN before the session
+        gap_states[is_asleep & (gap_states == charts.AWAKE)] = charts.ASLEEP
         columns_s = np.diff(self.history.axis.edges.clip(*self.span_ns)) / 1e9
         with np.errstate(divide="ignore", invalid="ignore"):
             lost_s = values["util"] * (1 - hz / ceiling) * columns_s

@@ -280,7 +280,7 @@ def _remedy(session: Session, flow: Flow, finding: Finding | None, *, is_largest
             evidence = {"who": [TaskOnCpu(pid, comm, -1)]} if pid else {}
             episode = Episode("neighbour", [], 0, cause=flow.cause, evidence=evidence)
             remedies.append(remedy(session, ("neighbour", flow.cause), episode, [*flow.cpus]))
-    activities = [session.snapshot.activity_on(str(row.cpu)) for row in session.topology]
-    running = {str(activity.task.pid) for of_cpu in activities for activity in of_cpu}
+    by_cpu = [session.snapshot.activity_on(str(row.cpu)) for row in session.topology]
+    running = {str(activity.task.pid) for activities in by_cpu for activity in activities}
     remedies = [text for text in remedies if running.issuperset(_COMMAND_PID.findall(text))]
     return next(filter(None, remedies), "")

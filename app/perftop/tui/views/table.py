@@ -239,8 +239,8 @@ class Table(PaneledView, CursorCanvas):
             rows.sort(key=lambda row: self.session.topology[row].cpu)
         elif order == "worst first":
             keys = row_numbers.worst_first_keys(self.cores, self.session, self.interval)
-            of_core = zip(self.cores.rows, keys, strict=True)
-            by_row = {row: key for core, key in of_core for row in core.positions}
+            keys_of_cores = zip(self.cores.rows, keys, strict=True)
+            by_row = {row: key for core, key in keys_of_cores for row in core.positions}
             rows.sort(key=by_row.__getitem__)
         return rows[::-1] if reverse else rows
 

@@ -199,8 +199,9 @@ class Timeline(PaneledView, CursorCanvas):
             self.footer_lines += self.make_panels(self.spare_lines - len(self.footer_lines))
 
     def _visible_rows(self) -> list[int]:
-        slots = self._timeline_layout.lines[self.top_line : self.top_line + self.size.height]
-        return [lane_line.view_line.row for lane_line in slots if lane_line.view_line.kind == "row"]
+        lane_lines = self._timeline_layout.lines[self.top_line : self.top_line + self.size.height]
+        view_lines = (lane_line.view_line for lane_line in lane_lines)
+        return [line.row for line in view_lines if line.kind == "row"]
 
     def _assign_episodes(self, episodes: list[Episode]) -> None:
         """Assigns each episode to the headings of packages or to its CPUs."""
@@ -209,13 +210,11 @@ class Timeline(PaneledView, CursorCanvas):
         for episode in episodes:
             rows = {row_of[cpu] for cpu in episode.cpus if cpu in row_of}
             for package in {cores.rows[row].package for row in rows}:
-                rows_hit = {row for row in rows if cores.rows[row].package == package}
-                if (
-                    self._has_headings
-                    and 1 < len(rows_hit) > len(cores.package_rows(package)[0]) / 2
-                ):
+                affected = {row for row in rows if cores.rows[row].package == package}
+                count = len(cores.package_rows(package)[0])
+                if self._has_headings and 1 < len(affected) > count / 2:
                     self._episodes_of_package.setdefault(package, []).append(episode)
-                    rows -= rows_hit
+                    rows -= affected
             for cpu in episode.cpus:
                 if row_of.get(cpu) in rows:
                     self._episodes_of_cpu.setdefault(cpu, []).append(episode)
