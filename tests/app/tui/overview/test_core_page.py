@@ -163,7 +163,8 @@ def hog_lanes(hog_s: int, whole_s: int = 40) -> TaskLanes:
     frames = [machine.frame(seq) for seq in range(10 * whole_s + 1)]
     for second, frame in enumerate(frames[::10]):
         hog = [[7, "hogZ", 1.0]] if second <= hog_s else [[8, "sh", 0.08]]
-        frame.records.update({"tasks": {"1": hog[0]}, "others": {"1": hog}})
+        waits = {"1": [[0.1, 20.0]]} if second <= hog_s else {}
+        frame.records.update({"tasks": {"1": hog[0]}, "others": {"1": hog}, "waits": waits})
     session_of(session, frames)
     cores = Cores(session, None)
     lanes = TaskLanes(session, chart_units(cores, range(len(cores.rows)), counted=False))
@@ -190,6 +191,20 @@ def test_a_span_just_before_the_first_record_has_no_known_tasks() -> None:
     axis = Axis(-S // 2, S // 2, 1, -S // 2)
     lanes.update(axis, np.array([[0.0], [1.0]]), (axis.start_ns, axis.end_ns))
     assert [task.comm for task in lanes.task_times()] == ["not seen"]
+
+
+@pytest.mark.parametrize("util_of_cpu_0", [0.0, np.nan], ids=["idle", "offline"])
+def test_waits_and_switches_of_a_task_are_known_beside_an_offline_cpu(util_of_cpu_0: float) -> None:
+    """The hog waits for 10 % of 20 s, and switches 20 times a second of half of the span. The waits
+    of the other task are unknown."""
+    lanes = hog_lanes(20)
+    now_ns, util = lanes._session.now_ns, np.array([[util_of_cpu_0], [1.0]]).repeat(80, axis=1)
+    axis = Axis(now_ns, S // 2, 80, now_ns)
+    lanes.update(axis, util, (axis.start_ns, axis.end_ns))
+    hog, other = (next(t for t in lanes.task_times() if t.comm == name) for name in ("hogZ", "sh"))
+    assert hog.wait_s == pytest.approx(2.0, abs=0.1)
+    assert hog.switches_per_s == pytest.approx(10.0, abs=0.5)
+    assert np.isnan([other.wait_s, other.longest_wait_s, other.switches_per_s]).all()
 
 
 def test_busy_time_without_a_known_task_is_unattributed() -> None:
