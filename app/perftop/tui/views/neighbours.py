@@ -86,7 +86,7 @@ def draw_ribbons(flows: Sequence[Flow], size: int, rows: int) -> tuple[list[list
     middle = size - 2 * NAME_WIDTH - 3
     columns = []
     for x in range(middle):
-        blend = x / max(1, middle - 1)
+        blend = x / (middle - 1)
         blend *= blend * (3 - 2 * blend)
         eighths: list[str] = [""] * (8 * height)
         for i, flow in enumerate(shown_flows):
