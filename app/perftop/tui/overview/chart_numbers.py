@@ -3,7 +3,7 @@ clocks are counted, else a CPU. This module reads the values of units and format
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan, nan
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from perftop.tui.shared import episode_style
 from perftop.tui.shared.cores import Core, Cores
 from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL, find_losing_index, marker_run
 from perftop.tui.shared.row_numbers import RowNumbers
-from perftop.tui.shared.tables import task_ranking
+from perftop.tui.shared.tables import TaskRanking, task_ranking
 
 _CHART_NAMES = {key: METRICS[key].label for key in ("busy_hz", "ipc", "steal")}
 """Names of the metrics that have charts, by key."""
@@ -98,32 +98,22 @@ def unit_values(
         is_below_ceiling = "clock" in lowered_names or (
             not isnan(hz) and bool(numbers.is_below_ceiling[unit.row])
         )
-        # The IPC is from one CPU, so the tasks of that CPU come first.
         ipc_cpu = unit.cpus[unit.positions.index(ipc_position)]
-        cpus = sorted(unit.cpus, key=lambda cpu: cpu != ipc_cpu)
-        tasks = [task for cpu in cpus for task in ranking.names_by_cpu.get(cpu, ())]
-        names = [f"{name} {100 * share:.0f} %" for share, name in tasks]
         busy = sum(values[position]["util"] for position in unit.positions)
-        if unseen_text := unaccounted_text(busy, sum(share for share, _ in tasks)):
-            names = [unseen_text]  # the tasks cover less than half of the busy time
         if unit.is_pair:
             shares, texts = _state_shares(interval, unit)
         else:
             is_coarse = bool(few_ticks[position])
             shares, texts = _time_shares(session, values[position], has_few_ticks=is_coarse)
-        suspect_names = set[str]()
-        for name in shares.keys() - {"idle"} if has_doubts else ():
-            is_suspect = suspect_rows(_SHARE_KEYS.get(name, name), session, interval)
-            suspect_names |= {name} if is_suspect[[*unit.positions]].any() else set()
         values_of_units.append(
             UnitValues(
                 unit,
                 shares,
                 texts,
                 lowered_names,
-                suspect_names,
+                _suspect_names(numbers, unit, shares) if has_doubts else (),
                 marker=marker_run(worst_episode),
-                tasks=names,
+                tasks=_task_texts(ranking, unit, ipc_cpu, busy),
                 hz=hz,
                 ceiling_hz=float(numbers.ceiling_hz[unit.row]),
                 is_below_ceiling=is_below_ceiling,
@@ -137,6 +127,27 @@ def unit_values(
             )
         )
     return values_of_units
+
+
+def _suspect_names(numbers: RowNumbers, unit: ChartUnit, shares: Iterable[str]) -> set[str]:
+    """Returns the names of the shares that a suspect counter affects."""
+    names = set[str]()
+    for name in shares:
+        key = _SHARE_KEYS.get(name, name)
+        is_suspect = suspect_rows(key, numbers.session, numbers.interval)
+        if name != "idle" and is_suspect[[*unit.positions]].any():
+            names.add(name)
+    return names
+
+
+def _task_texts(ranking: TaskRanking, unit: ChartUnit, ipc_cpu: int, busy: float) -> list[str]:
+    """Returns the tasks on the unit with their shares of a CPU, first those on the CPU whose IPC is
+    shown. If they cover less than half of the busy time, returns a text that says so."""
+    cpus = sorted(unit.cpus, key=lambda cpu: cpu != ipc_cpu)
+    tasks = [task for cpu in cpus for task in ranking.names_by_cpu.get(cpu, ())]
+    if unseen_text := unaccounted_text(busy, sum(share for share, _ in tasks)):
+        return [unseen_text]
+    return [f"{name} {100 * share:.0f} %" for share, name in tasks]
 
 
 def _state_shares(
