@@ -9,11 +9,12 @@ import pytest
 from fakes import Machine
 from played_apps import Run, running_app
 from synth import SAMPLE_NS
+from textual import events
 from waiting import until_true
 
 from perftop.draw.columns import total_width
 from perftop.model.kinds import KINDS, Episode
-from perftop.tui.views.episodes import episode_columns
+from perftop.tui.views.episodes import Episodes, episode_columns
 
 S = 1_000_000_000
 EPISODES = {key: kind.marker for key, kind in KINDS.items()}
@@ -141,6 +142,18 @@ async def test_an_opened_episode_keeps_the_selected_core_if_it_is_affected(
         await until_true(lambda: run.source.status.paused_at is not None, "paused")
         assert run.monitor.settings.cpu == cpu
         assert run.monitor.view.id == "core"
+
+
+async def test_only_a_second_click_opens_an_episode_clicked_in_another_view() -> None:
+    steal = Episode("steal", [3], 14 * SAMPLE_NS, 15 * SAMPLE_NS, 0.2, "hypervisor")
+    for chain, name in ((1, "episodes"), (2, "core")):
+        async with at_list(steal) as run:
+            view = run.monitor.view
+            assert isinstance(view, Episodes)
+            view.select_episode(steal)
+            view.on_click(events.Click(view, 20, 2, 0, 0, 1, False, False, False, chain=chain))
+            await run.pilot.pause()
+            await until_true(lambda now=name: run.monitor.view.id == now, name)  # type: ignore[misc]
 
 
 async def test_a_time_dropped_from_history_is_reported() -> None:

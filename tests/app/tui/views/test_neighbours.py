@@ -217,6 +217,14 @@ def test_losses_are_stacked_by_their_rates() -> None:
         assert (styles.count("loss-11"), styles.count("lp1-4")) == heights
 
 
+def test_a_flow_of_one_pair_is_known_by_its_pids() -> None:
+    """A flow of several pairs keeps its identity when pairs are added."""
+    pairs = {(1, 2, 0): 1.0, (1, 2, 4): 0.5}
+    names = "a", "x", "sibling"
+    assert Flow(*names, 1.5, pairs).key == (*names, (1, 2))
+    assert Flow(*names, 2.0, pairs | {(3, 2, 0): 0.5}).key == names
+
+
 def test_the_losses_of_a_cpu_are_added_and_the_largest_comes_first() -> None:
     flow = Flow("a", "x", "sibling", 4.0, {(1, 2, 0): 1.0, (3, 2, 0): 0.5, (1, 2, 4): 2.5})
     assert [*flow.cpus.items()] == [(4, 2.5), (0, 1.5)]
@@ -302,6 +310,23 @@ async def test_the_remedy_of_a_cause_is_not_used_for_flows_of_other_tasks() -> N
             flow = Flow("stream", "stream", "scheduler", 4.0, {(taker, 4009, 0): 4.0})
             texts = flow_details(view.session, report, flow, is_largest=True)
             assert any("--pid 0 4001" in text for _, text in texts) == is_named
+
+
+@pytest.mark.parametrize(("evidence", "gain"), [
+    ({"ipc": 0.5, "ipc_alone": 1.25}, "back to IPC 1.25, from 0.50"), ({"ipc": 0.5}, "up to 4.0 s"),
+    ({"ipc_alone": 1.25}, "up to 4.0 s"),
+])  # fmt: skip
+async def test_the_gain_is_an_ipc_if_it_is_known_with_and_without_the_neighbour(
+    evidence: dict[str, float], gain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_app(machine_of_two_cores(), (160, 50)) as run:
+        await queue(run)
+        view = neighbours_of(run)
+        episode = Episode("neighbour", [0], 0, None, None, "cache", evidence=evidence)
+        monkeypatch.setattr(view.session, "episodes", lambda *_: [episode])
+        flow = Flow("stream", "stream", "cache", 4.0, {(4001, 4009, 0): 4.0})
+        texts = dict(flow_details(view.session, report_of(view), flow, is_largest=True))
+        assert gain in texts[""]
 
 
 @pytest.mark.parametrize(
