@@ -96,7 +96,7 @@ class Column:
         spec, scale = f"z{self.width}.{self.digits}f", self.scale
         unknown: Run = self.pad(UNKNOWN_TEXTS[self.width < MAX_NARROW_WIDTH]), "faint"
         return [
-            unknown if isnan(number_run := value * scale) else (format(number_run, spec), style)
+            unknown if isnan(number := value * scale) else (format(number, spec), style)
             for value, style in zip(values, styles, strict=True)
         ]
 

@@ -12,7 +12,7 @@ import numpy as np
 from rich.cells import cell_len
 
 from perftop.base.arrays import Codes, Floats, Ints
-from perftop.base.text import NOT_PLAIN, fit, printable
+from perftop.base.text import NOT_PLAIN, cut, fit, printable
 from perftop.draw import theme
 from perftop.draw.columns import Run
 
@@ -56,7 +56,7 @@ def runs_of(chars: str, styles: tuple[str, ...]) -> list[Run]:
 
 @lru_cache(maxsize=512)
 def _runs_of(chars: str, styles: tuple[str, ...]) -> Sequence[Run]:
-    """Cached, because most lines stay the same between refreshes."""
+    """This is cached, because most lines stay the same between refreshes."""
     runs, begin = list[Run](), 0
     for style, cells in groupby(styles):
         end = begin + len([*cells])
@@ -72,7 +72,7 @@ def merge_runs(runs: Iterable[Run], size: int) -> list[Run]:
 
 @lru_cache(maxsize=512)
 def _merge_runs(runs: tuple[Run, ...], size: int) -> Sequence[Run]:
-    """Cached, because most lines stay the same between refreshes."""
+    """This is cached, because most lines stay the same between refreshes."""
     merged_runs: list[Run] = []
     open_text, key, cells_left = "", "text", size
     for part, style in runs:
@@ -198,7 +198,7 @@ def panel_title(
     title: str, count_text: str, size: int, after_runs: Sequence[Run] = ()
 ) -> list[Run]:
     """Returns a panel's first line: `title`, `count_text`, and a rule up to `after_runs`."""
-    title_runs: list[Run] = [(fit(title, min(len(title), size)), "bright")]
+    title_runs: list[Run] = [(cut(title, size), "bright")]
     room = size - width(title_runs) - width(after_runs)
     gap = " " if after_runs else ""
     if count_text and len(count_text) + 2 + 2 * len(gap) <= room:

@@ -95,7 +95,8 @@ def is_different(a: object, b: object) -> bool:
 
 
 def machine_state(session: Session) -> Line:
-    """Returns the known states by key. Power and clock limits are means over the run."""
+    """Returns the known properties and settings by key. Power and clock limits are means over the
+    run."""
     hello = session.hello
     online_cpus = [row.cpu for row in session.topology if row.online]
     has_siblings = any(len(set(core) & set(online_cpus)) > 1 for core in session.cores)

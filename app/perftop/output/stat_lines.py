@@ -228,7 +228,8 @@ def _states_line(shares: Any) -> Line:
 
 
 def episode_line(session: Session, episode: Episode, *, is_start: bool = False) -> Line:
-    """`is_start`: the episode has just begun. Another line follows when it ends."""
+    """Returns the line of an episode. `is_start`: whether it has just begun; another line follows
+    when it ends."""
     end = episode.end_ns
     return {
         "type": "episode-start" if is_start else "episode",
@@ -336,7 +337,7 @@ class StatTable:
         self.columns = chosen_numbers(session, requested_keys)
         self._states = len(STATES) if has_states(session, requested_keys) else 0
         self._tasks = requested_keys is not None and "task" in requested_keys
-        self._tabular = CpuColumns(session)
+        self._cpu_columns = CpuColumns(session)
         width = TIME_WIDTH if brief else NAME_WIDTH
         self._table_columns = table_columns(width, self.columns, self._states)
         self._lines_left = 0
@@ -412,7 +413,7 @@ class StatTable:
             else:
                 cells += map(percent, split.states[core])
             if self._tasks:
-                task = f"  {safe_text(self._tabular.task(row, interval), MAX_TASK)}"
+                task = f"  {safe_text(self._cpu_columns.task(row, interval), MAX_TASK)}"
                 cells.append(f"{task:>{STATE_WIDTH}}")
             rows.append(cells)
         return rows

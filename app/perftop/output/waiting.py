@@ -119,8 +119,8 @@ def waiting_finding(report: Report, finding: Finding) -> Finding | None:
     MIN_VICTIM_SHARE are its `other_waits`. None if no task waited."""
     session, job, totals = report.session, report.job, report.totals
     times = totals.times
-    tasks = _without_quotas(times, times.tasks)
-    threads = _without_quotas(times, times.threads)
+    tasks = _without_quota_waits(times, times.tasks)
+    threads = _without_quota_waits(times, times.threads)
     by_cause, waited_s = totals.losses.by_cause, sum(task.wait_s for task in threads.values())
     if any(kind == "interrupt" for kind, _ in by_cause) and waited_s > 0:
         part = min(1.0, float(by_cause[WAIT_CAUSE].sum()) / waited_s)
@@ -145,7 +145,7 @@ def _finding_on(
     span_s = report.totals.elapsed_s
     covered_s = span_s if job is not None else min(span_s, times.covered_s)
     reason = _find_reason(report, waiters, placed_tasks, tasks, covered_s)
-    total, cpus, one_waits = waiters.total_times, waiters.cpus, len(waiters.waiting_members) == 1
+    total, cpus, is_single = waiters.total_times, waiters.cpus, len(waiters.waiting_members) == 1
 
     full_s = max(times.truncated_s.get(cpu, 0.0) for cpu in cpus)
     is_crowded = job is None and full_s >= MIN_TRUNCATED_SHARE * covered_s
@@ -161,7 +161,7 @@ def _finding_on(
     has_namesake = waiters.name in {comm for _, comm in reason.neighbours}
     if job is None and len(waiters.members) == 1 and has_namesake:
         subject += f"[{min(waiters.pids)}]"
-    verb = "waited" if report.past_tense else "waits" if one_waits else "wait"
+    verb = "waited" if report.past_tense else "waits" if is_single else "wait"
     cpus_name = short_cpus_text(session.topology, cpus, cpus[0])
     is_everywhere = len(cpus) == len(session.selected)
     ends = ["for a CPU" if is_everywhere else f"for {cpus_name}"]
@@ -171,7 +171,7 @@ def _finding_on(
         ends = [f"{reason.preposition} {names}{on_cpus}" for names in awaited]
     victim = [(min(waiters.pids), waiters.name)] if OWN_TASKS in reason.awaited_tasks else []
     share = lost_percent(total.wait_s, total.wanted_s)
-    lost_text = f"{bound_text}{share} of {'its' if one_waits else 'their'} time"
+    lost_text = f"{bound_text}{share} of {'its' if is_single else 'their'} time"
     headlines = [f"{subject} {verb} {lost_text} {end}" for end in ends]
     pair: list[str] = []
     if job is None and len(cpus) == 1:
@@ -267,7 +267,7 @@ def _waiters_among(
 
 
 @dataclass(frozen=True)
-class _Competitors:
+class _Rivals:
     """Tasks that may have made a group wait."""
 
     ran_s: dict[tuple[int, str], float]
@@ -276,15 +276,15 @@ class _Competitors:
     """Whether these processes ran long enough to be the cause of the wait."""
     neighbours: list[tuple[int, str]]
     """PID and name of the tasks in `ran_s` that ran long enough to be named."""
-    are_members: bool
+    members_compete: bool
     """Whether the group's own tasks competed with each other."""
     short_lived: ShortLivedProcesses | None
     """The processes that ran between two scans; None if other tasks explain the wait."""
 
 
-def _find_competitors(
+def _find_rivals(
     session: Session, waiters: _Waiters, placed_tasks: Tasks, all_tasks: Tasks, covered_s: float
-) -> _Competitors:
+) -> _Rivals:
     cpus, total = waiters.cpus, waiters.total_times
     run_times = other_run_times(placed_tasks, cpus, waiters.pids)
     ran_s = dict(sorted(run_times.items(), key=lambda item: -item[1]))
@@ -295,15 +295,15 @@ def _find_competitors(
     busiest_s = max(total.by_cpu[cpu] for cpu in cpus)
     placed_times = [task for task in waiters.members.values() if task.by_cpu]
     own_s = sum(t.run_s for t in placed_times if max(t.by_cpu, key=t.by_cpu.__getitem__) in cpus)
-    are_members = (
+    members_compete = (
         len(waiters.members) > 1 and busiest_s > MIN_CROWDED_CPUS * covered_s
         and own_s >= MIN_GROUP_RUN_SHARE * wait_s and own_s + sum(ran_s.values()) >= min_run_s
     )  # fmt: skip
     explains_wait, short_lived = sum(ran_s.values()) >= min_run_s, None
-    if not (are_members or explains_wait):
+    if not (members_compete or explains_wait):
         neighbours = []  # these tasks ran too little to be the cause
         short_lived = _short_lived_processes(session, all_tasks, cpus, waiters.pids, min_run_s)
-    return _Competitors(ran_s, explains_wait, neighbours, are_members, short_lived)
+    return _Rivals(ran_s, explains_wait, neighbours, members_compete, short_lived)
 
 
 def _find_reason(
@@ -313,8 +313,8 @@ def _find_reason(
     ended between two scans, or idle states), and the mask or cpuset that kept it off other CPUs.
     `placed_tasks`: those of `all_tasks` with a known CPU. `covered_s`: span of these records."""
     session, interval = report.session, report.interval
-    rivals = _find_competitors(session, waiters, placed_tasks, all_tasks, covered_s)
-    is_known = rivals.are_members or rivals.explains_wait or rivals.short_lived is not None
+    rivals = _find_rivals(session, waiters, placed_tasks, all_tasks, covered_s)
+    is_known = rivals.members_compete or rivals.explains_wait or rivals.short_lived is not None
     if not is_known and (reason := _idle_reason(session, waiters, interval)) is not None:
         return reason
     waiting_pids = {key[0] if isinstance(key, tuple) else key for key in waiters.waiting_members}
@@ -337,7 +337,7 @@ def _find_reason(
     if rivals.short_lived is not None:
         parent, ran_s = rivals.short_lived.parent, rivals.short_lived.run_s
         evidence.append(f"children of {parent} ran {ran_s:.2f} s")
-    elif not rivals.neighbours and not rivals.are_members:
+    elif not rivals.neighbours and not rivals.members_compete:
         if not awaited_tasks:
             evidence.append(f"most of {UNKNOWN_NEIGHBOUR}" if rivals.ran_s else UNKNOWN_NEIGHBOUR)
         for (pid, comm), ran_s in [*rivals.ran_s.items()][:1]:
@@ -349,7 +349,7 @@ def _find_reason(
     cause_confidence = confidence(*WAIT_CAUSE, counted=counted) if awaited_tasks else "unknown"
     return _WaitReason(
         culprit, awaited_tasks, evidence, rivals.neighbours,
-        "for" if rivals.are_members else "behind",
+        "for" if rivals.members_compete else "behind",
         _wait_remedy(session, rivals, limit, allowed, idle_shares, waiting_pids), cause_confidence,
     )  # fmt: skip
 
@@ -376,9 +376,7 @@ def _idle_reason(session: Session, waiters: _Waiters, interval: Interval) -> _Wa
     )  # fmt: skip
 
 
-def _awaited_tasks(
-    session: Session, waiters: _Waiters, rivals: _Competitors
-) -> tuple[str, list[str]]:
+def _awaited_tasks(session: Session, waiters: _Waiters, rivals: _Rivals) -> tuple[str, list[str]]:
     """Returns what the group waited for in a few words, and the names of the tasks that it waited
     for; [] if they are unknown."""
     if rivals.short_lived is not None:
@@ -386,7 +384,7 @@ def _awaited_tasks(
         return culprit, [f"{culprit} of {rivals.short_lived.parent}"]
     culprit = "other tasks" if len(waiters.members) == 1 else "waiting for a CPU"
     awaited_tasks: list[str] = []
-    if rivals.are_members:
+    if rivals.members_compete:
         culprit, awaited_tasks = "its own threads", [OWN_TASKS]
     for pid, comm in rivals.neighbours[:1]:
         name, more_count = _task_name(session, pid, comm), len(rivals.neighbours) - 1
@@ -394,19 +392,19 @@ def _awaited_tasks(
         min_s = MIN_NAMED_SHARE * sum(rivals.ran_s.values())
         is_sole, others = named_s[0] >= min_s, f"{more_count} more" if more_count else ""
         others = others if sum(named_s) >= min_s else "other tasks"
-        if rivals.explains_wait or not rivals.are_members:
+        if rivals.explains_wait or not rivals.members_compete:
             culprit = cause_of(cause).name if (cause := _kernel_cause(session, pid, comm)) else name
             culprit += f"[{pid}]" if culprit == waiters.name else ""
             culprit += "" if is_sole else f" and {others}"
         names = [f"{name}[{pid}]", *([others] if others else [])]
-        awaited_tasks += names if rivals.are_members else [join_words(names)]
+        awaited_tasks += names if rivals.members_compete else [join_words(names)]
     if not awaited_tasks and rivals.explains_wait:  # each ran too little to be named
         return "many other tasks", [f"{len(rivals.ran_s)} other tasks"]
     return culprit, awaited_tasks
 
 
 def _wait_remedy(
-    session: Session, rivals: _Competitors, limit: str, allowed: set[int],
+    session: Session, rivals: _Rivals, limit: str, allowed: set[int],
     idle: Mapping[int, float], waiting_pids: Collection[int],
 ) -> str:  # fmt: skip
     """Returns a remedy; '' if none is known. `limit`: "mask" or "cpuset" if it restricts the
@@ -414,13 +412,13 @@ def _wait_remedy(
     has_room = any(share > MIN_FREE_SHARE for share in idle.values())
     if limit == "cpuset" and idle:
         return f"a cpuset of more CPUs than {ranges(allowed)}: cpuset.cpus, docker --cpuset-cpus"
-    if limit == "mask" and idle and (has_room or rivals.are_members or not rivals.neighbours):
+    if limit == "mask" and idle and (has_room or rivals.members_compete or not rivals.neighbours):
         return f"taskset -acp {ranges({*allowed, *idle})} {min(waiting_pids)}"
     if rivals.short_lived is not None:
         return f"chrt --idle --pid 0 {rivals.short_lived.pid}, whose later children inherit it"
     if rivals.neighbours:
         return remedy_against(session, *rivals.neighbours[0])
-    if rivals.are_members and not has_room:
+    if rivals.members_compete and not has_room:
         usable = allowed.intersection(session.topology[row].cpu for row in session.selected)
         fewer_threads = f"no more than {count_noun(len(usable), 'thread')}"
         if limit:
@@ -513,7 +511,10 @@ def _victim_share(waiters: _Waiters, span_s: float) -> float:
     return victim_share(waiters.total_times.wait_s, waiters.total_times.wanted_s, span_s)
 
 
-def _without_quotas(run_times: RunTimes, times: Mapping[Any, TaskTimes]) -> dict[Any, TaskTimes]:
+def _without_quota_waits(
+    run_times: RunTimes, times: Mapping[Any, TaskTimes]
+) -> dict[Any, TaskTimes]:
+    """Returns the times without the waits that a CPU quota caused."""
     remaining = dict(times)
     for throttled in run_times.throttled_tasks(times):
         for key in throttled.keys:

@@ -13,7 +13,6 @@ from perftop.model.kinds import CAUSES, KINDS, cause_of, kind_of_cause
 from perftop.model.numbers import Number
 from perftop.output.compare.readings import (
     ON_REQUEST_KEYS,
-    Cause,
     Reading,
     format_like,
     number_of,
@@ -35,6 +34,7 @@ from perftop.output.compare.statistics import (
 )
 from perftop.output.run_summary import SETTING_NAMES, is_different, setting_label, value_text
 from perftop.output.sentences import mid_sentence
+from perftop.session.losses import Cause
 
 MIN_LOSS_DIFFERENCE = 0.01
 """Minimum difference between the lost shares of A and B for which a cause can explain a number."""
@@ -302,12 +302,16 @@ def _row(pair: _Pair, extra_loss: dict[Cause, float], chance: float, level: floa
     else:
         verdict = "higher" if b_minus_a > 0 else "lower"
     # A cause explains a difference if the side with the worse value lost more to it.
-    loses = {
+    explaining_losses = {
         cause: abs(share)
         for cause, share in extra_loss.items()
         if pair.number.key in _explained_keys(cause) and share * b_minus_a * better < 0
     }
-    cause = max(loses, key=lambda cause: loses[cause], default=None) if is_sure else None
+    cause = (
+        max(explaining_losses, key=lambda cause: explaining_losses[cause], default=None)
+        if is_sure
+        else None
+    )
     return Row(
         pair.number, pair.side_a, pair.side_b,
         change, interval, chance, ranked, is_sure, verdict, cause,
@@ -377,8 +381,8 @@ def _cause_text(phase: Comparison, row: Row) -> str:
         cause = next((r.cause for r in phase.rows if r.cause is not None), None)
     if cause is None:
         return ""
-    of_a, of_b = lost_share(phase.side_a, cause), lost_share(phase.side_b, cause)
-    if (row.verdict == "better") != (of_b < of_a):
+    share_a, share_b = lost_share(phase.side_a, cause), lost_share(phase.side_b, cause)
+    if (row.verdict == "better") != (share_b < share_a):
         return ""
     states = [
         state for state in phase.differing_states if state.explained_keys and state.cause == cause
@@ -483,9 +487,9 @@ def work_sentence(phase: Comparison) -> str:
     cycles = "fewer" if ipc.side_b > ipc.side_a else "more"
     text = f"B does {work} in {cycles} cycles (IPC)"
     if clock is not None and clock.is_sure:
-        of_second = "fewer" if clock.side_b < clock.side_a else "more"
-        conjunction = "and" if of_second != cycles else "but"
-        text += f", {conjunction} has {clock.size_text} {of_second} of them in each second"
+        per_second = "fewer" if clock.side_b < clock.side_a else "more"
+        conjunction = "and" if per_second != cycles else "but"
+        text += f", {conjunction} has {clock.size_text} {per_second} of them in each second"
     return text + "."
 
 

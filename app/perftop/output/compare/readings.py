@@ -24,7 +24,7 @@ from perftop.output.compare.statistics import MIN_BLOCKS, Estimate, estimate_of_
 from perftop.output.run_summary import mean_both_share, mean_busy_cpus
 from perftop.output.stat_lines import Line, json_number, shown_unit
 from perftop.output.summary_text import WHOLE_LABEL, Phases
-from perftop.session.losses import WAIT_CAUSE
+from perftop.session.losses import WAIT_CAUSE, Cause
 from perftop.session.session import Session
 
 MAX_EVENTS = 64
@@ -37,7 +37,6 @@ MAX_SLICES = 2048
 
 Numbers = dict[str, float]
 """Values by key, in base units; unknown values are left out."""
-Cause = tuple[str, str]
 
 
 # --- numbers that are compared

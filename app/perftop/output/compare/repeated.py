@@ -108,7 +108,7 @@ class CommandRuns:
         without a reason. Waits are summed over all tasks of the command."""
         run, others = (self.all_runs[index], [i for i in range(len(self.all_runs)) if i != index])
         time_s = run.numbers[TIME_KEY]
-        by_s = time_s - median(self.values(TIME_KEY))
+        excess_s = time_s - median(self.values(TIME_KEY))
         amounts = [
             (run.numbers[key], self.values(key, [index]), words)
             for key, words in AMOUNT_TEXTS.items()
@@ -124,9 +124,9 @@ class CommandRuns:
                 continue
             more_s, spread_s = amount_s - median(other_s), max(other_s) - median(other_s)
             # A reason exceeds the other runs' variation, and accounts for a part of the extra time.
-            if more_s > 2 * spread_s and more_s >= MIN_EXPLAINED_SHARE * by_s > 0:
+            if more_s > 2 * spread_s and more_s >= MIN_EXPLAINED_SHARE * excess_s > 0:
                 reasons.append((more_s, words.format(_time_text(more_s, time_s))))
-        return Outlier(index, by_s, max(reasons)[1])
+        return Outlier(index, excess_s, max(reasons)[1])
 
 
 def _named_losses_s(run: RepeatedRun) -> dict[tuple[str, str], float]:
@@ -191,12 +191,14 @@ def runs_json(runs: CommandRuns, argv: Sequence[str]) -> list[Line]:
 def run_json(run: RepeatedRun, index: int, outlier: Outlier | None) -> Line:
     """Returns the line of a run: its numbers under stable keys, and its summary without the lists
     of CPUs and cores."""
-    of_run = {key: value for key, value in run.line.items() if key not in {"cpus", "cores", "type"}}
+    summary = {
+        key: value for key, value in run.line.items() if key not in {"cpus", "cores", "type"}
+    }
     why = None if outlier is None else {
         "longer_s": json_number(outlier.excess_s), "why": outlier.why or None}  # fmt: skip
     return {
         "type": "run", "number": index + 1, "warmup": run.is_warmup, "side": run.side, "apart": why,
-        "numbers": numbers_json(run.numbers), **of_run,
+        "numbers": numbers_json(run.numbers), **summary,
     }  # fmt: skip
 
 

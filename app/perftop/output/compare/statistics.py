@@ -121,8 +121,8 @@ def estimate_of_series(amounts: Sequence[float], sizes: Sequence[float]) -> Esti
         return Estimate(mean, math.nan, 1)
     estimates = []
     for deviations in blocks:
-        count, alike = len(deviations), min(_correlation(deviations), MAX_CORRELATION)
-        independent = count * (1 - alike) / (1 + alike)
+        count, correlation = len(deviations), min(_correlation(deviations), MAX_CORRELATION)
+        independent = count * (1 - correlation) / (1 + correlation)
         squares = sum(part * part for part in deviations)
         error = math.sqrt(squares / (count - 1) / independent)
         estimates.append(Estimate(mean, error, independent))
@@ -189,20 +189,22 @@ def ranked_difference(
     scale = 1.0 if is_share or in_logs else abs(median(a))
     if in_logs:
         a, b = [math.log(value) for value in a], [math.log(value) for value in b]
-    moves = sorted((of_b - of_a) / scale for of_a in a for of_b in b)
+    differences = sorted((y - x) / scale for x in a for y in b)
     tail = _rank_tail(len(a), len(b))
     # Equal values count in both directions.
-    inverted_count = min(bisect_right(moves, 0), len(moves) - bisect_left(moves, 0))
+    inverted_count = min(
+        bisect_right(differences, 0), len(differences) - bisect_left(differences, 0)
+    )
 
     def interval(level: float) -> tuple[float, float]:
         ends = bisect_right(tail, (1 - level) / 2)
         if ends == 0:
             low, high = -math.inf, math.inf
         else:
-            low, high = moves[ends - 1], moves[-ends]
+            low, high = differences[ends - 1], differences[-ends]
         return (math.expm1(low), math.expm1(min(high, MAX_LOG_RATIO))) if in_logs else (low, high)
 
-    middle = median(moves)
+    middle = median(differences)
     p = min(1.0, 2 * tail[inverted_count])
     return Difference(math.expm1(middle) if in_logs else middle, p, interval, is_ranked=True)
 

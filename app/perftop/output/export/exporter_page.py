@@ -114,7 +114,7 @@ PRIVILEGE_RINGS = {
     REFERENCE: {"ref": "all"},
 }
 """The families of counts, with the value of the label `ring` for each counter."""
-NEEDS_OF_HEADING = {
+NEEDED_KEYS = {
     BELOW_HEADING: "turbo_ceiling_hz busy_hz",
     CEILING: "turbo_ceiling_hz",
     BASE_HEADING: "base_hz",
@@ -235,9 +235,7 @@ class Page:
                 part = f"{heading.sample}:{ring}" if len(rings) > 1 else heading.sample
                 parts.append((part, key, not sums.known_counts[COUNT_KEYS.index(key)].any()))
         parts.append((SMT.sample, "smt", not self._core_time.seconds[:, :-1].any()))
-        parts += [
-            (h.sample, key, h.sample not in shown_names) for h, key in NEEDS_OF_HEADING.items()
-        ]
+        parts += [(h.sample, key, h.sample not in shown_names) for h, key in NEEDED_KEYS.items()]
         rows = []
         for sample, key, is_absent in parts:
             if reason_text := self._reason(key, absent=is_absent):

@@ -160,8 +160,8 @@ class OpenMetrics(BlockFormat):
             cpus = [session.topology[row].cpu]
             if is_first and core is not None and core >= 0:
                 cpus = cores.lists[core]
-            of_core = {key: text for key, text in _cpu_labels(session, row).items() if key != "cpu"}
-            core_labels.append(labels(**of_core, cpus=ranges(cpus)))
+            names = {key: text for key, text in _cpu_labels(session, row).items() if key != "cpu"}
+            core_labels.append(labels(**names, cpus=ranges(cpus)))
         labels_by_scope = {
             "machine": [labels(host=hello.host)],
             "cpu": [labels(**_cpu_labels(session, row)) for row in session.selected],
