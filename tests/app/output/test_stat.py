@@ -71,6 +71,19 @@ def test_each_screenful_has_a_heading() -> None:
         assert all(b - a <= 20 for a, b in pairwise(headings))
 
 
+def test_cells_of_a_table_are_aligned_with_their_headings() -> None:
+    session, interval = observe(Machine(cores=1))
+    assert StatTable(session, ["util", "ipc", "smt"]).lines(interval)[2:6] == [
+        "  cpu  busy   IPC  neither      lp0      lp1     both",
+        "          %              %        %        %        %",
+        "  all  50.0  1.25",
+        "    0  50.0  1.25     50.0      0.0      0.0     50.0",
+    ]
+    brief = StatTable(session, ["util", "ipc", "smt"], brief=True).lines(interval)
+    assert brief[0] == "      time  busy   IPC  neither      lp0      lp1     both"
+    assert brief[2].endswith("  50.0  1.25     50.0      0.0      0.0     50.0")
+
+
 def test_all_metrics_of_the_machine_have_a_column() -> None:
     assert [name for name in COUNTER_BY_NAME if not is_known_number(name)] == []
 

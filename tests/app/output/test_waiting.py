@@ -543,6 +543,7 @@ def test_a_stopped_job_gets_the_duration_and_the_cause(state: str, by: str, hint
         f"state of job[1]: {'D, its group is frozen' if state == 'F' else state}"
     ]
     assert first.lost_s == pytest.approx(0.2)
+    assert f"          try:      {hint}" in printed_report(result)
     spent = "spent      ran 0.3 s, was stopped 0.2 s (all threads together)"
     assert spent in printed_report(result)
     assert next(check for check in result.checks if check.key == "wait").result.startswith(
