@@ -232,12 +232,13 @@ def _rgb_styles(palette: Palette, colors: dict[str, str], state: LineState) -> d
         colors = colors | {"faint": dim, "neither": dim, "rule": faint}
     table = {}
     for key, color in colors.items():
-        fore = color
+        text_colour = color
         if state == "stale":
             level = round(255 * Color.parse(color).brightness)
             grey = Color(level, level, level)
-            fore = grey.blend(Color.parse(palette.background), _STALE_SHARE).hex
-        table[key] = Style(color=fore, bgcolor=background, bold=key in _BOLD and state != "stale")
+            text_colour = grey.blend(Color.parse(palette.background), _STALE_SHARE).hex
+        bold = key in _BOLD and state != "stale"
+        table[key] = Style(color=text_colour, bgcolor=background, bold=bold)
     return table
 
 
@@ -247,10 +248,11 @@ def _ansi_styles(palette: Palette, colors: dict[str, str], state: LineState) -> 
     for key, color in colors.items():
         is_stale, is_quiet = state == "stale", key in _QUIET_KEYS
         bold = not is_stale and (key in _BOLD or (state.startswith("chosen") and not is_quiet))
-        field = key.startswith(("heat", "field", "black", "white"))
-        fore = color if field or not is_stale else palette.colors["text"]
+        keeps_colour = not is_stale or key.startswith(("heat", "field", "black", "white"))
+        text_colour = color if keeps_colour else palette.colors["text"]
         is_dim = is_stale or (is_quiet and state in {"calm", "victim"})
-        table[key] = Style(color=fore, bgcolor=palette.background, bold=bold, dim=is_dim)
+        ground = palette.background
+        table[key] = Style(color=text_colour, bgcolor=ground, bold=bold, dim=is_dim)
     return table
 
 
@@ -276,8 +278,9 @@ class Styles(dict[str, Style]):
                 self[key] = Style(color=letters.hex, bgcolor=back.hex)
             return self[key]
         upper, _, lower = key.partition("/")
-        fore = self[upper]
-        self[key] = Style(color=fore.color, bgcolor=self[lower].color, bold=fore.bold)
+        upper_style = self[upper]
+        background = self[lower].color
+        self[key] = Style(color=upper_style.color, bgcolor=background, bold=upper_style.bold)
         return self[key]
 
 
