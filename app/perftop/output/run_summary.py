@@ -201,7 +201,7 @@ def summary_line(
             for name in ("all", "one", "between", "none")
         }
         losses["busy"] = {**spans, "alone": busy.single_cpu_task, "cpus": len(session.selected)}
-    others = _other_tasks(session, footprint)
+    other_tasks = _other_tasks(session, footprint)
     line: Line = {
         "type": "summary",
         "elapsed_s": json_number(elapsed_s),
@@ -222,7 +222,7 @@ def summary_line(
         "energy_dram_j": json_number(_energy_j(session, "energy_ram_j")),
         "totals": _total_counts(session, interval),
         **losses,
-        **({} if others is None else {"others": others}),
+        **({} if other_tasks is None else {"others": other_tasks}),
         "probe_cpu_s": json_number(session.probe_cpu_s()),
         "lost": session.dropped_frames,
         "late": session.late_samples,

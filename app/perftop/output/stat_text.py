@@ -171,8 +171,8 @@ def ending_lines(
 
 def _cause_lines(session: Session, argv: Sequence[str], line: Line) -> list[str]:
     """Returns the causes that cost the command most, and a blank line; [] if none is named."""
-    found = replace(report(session, argv, is_past=True), seen_share=_seen_share(line))
-    rows = [*cause_rows(found), []] if found.named_findings else []
+    findings = replace(report(session, argv, is_past=True), seen_share=_seen_share(line))
+    rows = [*cause_rows(findings), []] if findings.named_findings else []
     return texts(rows, colour=False, unicode=supports_unicode())
 
 

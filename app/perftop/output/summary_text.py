@@ -257,9 +257,9 @@ def _cause_lines(session: Session, phases: Sequence[Phase], whole: Phase) -> lis
     notes: dict[Cause, str] = {}
     for finding in whole.report.findings:
         shares = [
-            f"{phase.name} {percent(found.share)} %"
-            for phase in phases for found in phase.report.named_findings
-            if found.cause == finding.cause
+            f"{phase.name} {percent(named_finding.share)} %"
+            for phase in phases for named_finding in phase.report.named_findings
+            if named_finding.cause == finding.cause
         ]  # fmt: skip
         if not shares and finding not in whole.report.named_findings:
             continue

@@ -210,9 +210,9 @@ def _wait_evidence(waiters: _Waiters, bound_text: str, notes: list[str]) -> list
     """Returns evidence of how long the tasks waited. `notes`: explanations of the sum."""
     total, waiting = waiters.total_times, waiters.waiting_members
     digits = 1 if total.wanted_s >= 1 else 2
-    they = "they" if len(waiting) > 1 else "it"
+    pronoun = "they" if len(waiting) > 1 else "it"
     wait_text = f"{total.wait_s:.2f} of {total.wanted_s:.{digits}f} s"
-    evidence = [f"{they} waited {bound_text}{wait_text}", *notes]
+    evidence = [f"{pronoun} waited {bound_text}{wait_text}", *notes]
     if total.longest_s >= MIN_LONGEST_WAIT_S:
         evidence.append(f"once for {short_duration(total.longest_s)} or longer")
     if len(waiting) > 1:

@@ -106,7 +106,7 @@ class CommandRuns:
     def _outlier(self, index: int) -> Outlier:
         """Returns the outlier with its reason, such as a longer wait than in the other runs; ''
         without a reason. Waits are summed over all tasks of the command."""
-        run, others = (self.all_runs[index], [i for i in range(len(self.all_runs)) if i != index])
+        run = self.all_runs[index]
         time_s = run.numbers[TIME_KEY]
         excess_s = time_s - median(self.values(TIME_KEY))
         amounts = [
@@ -114,7 +114,7 @@ class CommandRuns:
             for key, words in AMOUNT_TEXTS.items()
             if key in run.numbers
         ]
-        losses = [_named_losses_s(self.all_runs[i]) for i in others if self.all_runs[i].status == 0]
+        losses = [_named_losses_s(other) for other in self.runs if other is not run]
         for cause, lost_s in _named_losses_s(run).items():
             words = f"lost {{}} more to {' '.join(cause)}"
             amounts.append((lost_s, [loss.get(cause, 0.0) for loss in losses], words))
@@ -244,8 +244,8 @@ def lines(runs: CommandRuns, argv: Sequence[str]) -> list[str]:
         remark = "  not counted" if run.status else remark
         if len(runs.all_runs) <= MAX_ROWS or remark:
             text_lines.append(row(str(index + 1), str(run.status), run.numbers) + remark)
-    text_lines.append(row("mean", "", {key: whole.mean for key, whole in estimates.items()}))
-    half_widths = {key: whole.half_width for key, whole in estimates.items()}
+    text_lines.append(row("mean", "", {key: mean.mean for key, mean in estimates.items()}))
+    half_widths = {key: mean.half_width for key, mean in estimates.items()}
     text_lines.append(row("± 95 %", "", half_widths))
     closing_lines = [line for text in _closing_lines(runs) for line in wrap_text(text, WIDTH)]
     return [*text_lines, "", *closing_lines]
