@@ -119,6 +119,7 @@ def test_a_loss_too_large_for_a_sibling_is_explained_by_a_cap_on_bandwidth(
         monkeypatch.setattr(episode, "depth", depth)
     finding = report(session).findings[0]
     assert ("(batch 10)" in " ".join(finding.evidence)) is is_capped
+    assert (finding.victim_share, finding.headline) == (depth, finding.text)
     assert finding.hint.startswith("MB in /sys/fs/resctrl") is is_capped
 
 

@@ -345,3 +345,13 @@ def test_dots_have_the_colours_of_their_sides() -> None:
     assert [style for _, style in runs if style != "dim"] == ["a", "", "b"]
     ascii_runs = text._dot_runs([a, b], unicode=False)
     assert "".join(sign for sign, _ in ascii_runs) == "'   :  ."
+
+
+def test_runs_of_several_files_are_counted_by_file() -> None:
+    a = [dataclasses.replace(run, file=i) for i, run in enumerate(runs("run_s", 1.0, 1.1, 1.2))]
+    result = compare_runs(a, runs("run_s", 1.0, 1.1))
+    heading = next(line for line in text.lines([result], ("A", "B")) if line.endswith("verdict"))
+    assert heading.startswith("3 and 1 files")
+    result = compare_runs(runs("run_s", 1.0, 1.1), runs("run_s", 1.0, 1.1))
+    heading = next(line for line in text.lines([result], ("A", "B")) if line.endswith("verdict"))
+    assert heading.startswith("2 runs per side")

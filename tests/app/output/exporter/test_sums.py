@@ -257,6 +257,16 @@ def test_time_without_a_read_is_unknown(flags: dict[int, int], unknown_s: float)
     assert sum(seconds.values()) == pytest.approx(2.0)
 
 
+@pytest.mark.parametrize(("early_share", "unknown_s"), [(0.4, None), (0.5, None), (0.6, 0.06)])
+def test_a_read_that_is_early_by_half_a_sample_leaves_no_time_unknown(
+    early_share: float, unknown_s: float | None
+) -> None:
+    _, page = fed_page(stream({}, early_ticks=int(early_share * STEP)), "core")
+    seconds = seconds_by_state(page)
+    assert seconds.pop("unknown", None) == pytest.approx(unknown_s)
+    assert seconds == pytest.approx({"neither": 1.0, "lp0": 1.0})
+
+
 def test_a_core_keeps_its_time_when_cores_are_regrouped() -> None:
     """One core moves to another position, two are joined, and one is removed."""
     hello = synth.hello([synth.REF], cores=4, threads=1)
