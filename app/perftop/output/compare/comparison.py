@@ -194,19 +194,10 @@ def compare(
             differing_states.append(
                 DifferingState(key, state_a[key], state_b[key], explained, cause)
             )
+        states = differing_states, equal_states
         one_sided = _keys_only_on_side(a, b), _keys_only_on_side(b, a)
         compared.append(
-            Comparison(
-                name,
-                a,
-                b,
-                differing_states,
-                equal_states,
-                rows,
-                extra_loss,
-                one_sided,
-                is_interleaved,
-            )
+            Comparison(name, a, b, *states, rows, extra_loss, one_sided, is_interleaved)
         )
     return compared
 
