@@ -102,7 +102,7 @@ def test_the_counter_is_used_and_checked_by_the_chain(cycles_per_step: float) ->
     assert result.levels[0].hz == pytest.approx(3e9 * factor, rel=1e-4)
     assert result.levels[0].chain_hz == pytest.approx(3e9, rel=1e-3)
     assert result.steady_s == pytest.approx(4e-3, rel=0.03)
-    assert result.lost == pytest.approx(evaluated(run(STEPS, HALTS)).lost, abs=1e-3)
+    assert result.lost == pytest.approx(evaluated(run(STEPS, HALTS)).lost, abs=1e-5)
     assert result.disturbed == {}
     for gap, (_, length) in zip(result.gaps, HALTS, strict=True):
         assert gap.length_s == pytest.approx(length, abs=0.3e-6)
