@@ -192,9 +192,16 @@ def test_gaps_are_counted_in_the_runs_that_count() -> None:
     assert "29 of 5 to 60 µs" in ramp_report(answer(noisy))
 
 
-def ramp_report(words: dict[str, Any]) -> str:
-    size, result = os.terminal_size((200, 40)), ramp_runs.ramp_of_runs(words)
+def ramp_report(words: dict[str, Any], lines: int = 40) -> str:
+    size, result = os.terminal_size((200, lines)), ramp_runs.ramp_of_runs(words)
     return "\n".join(ramp.report_lines(words, result, size, unicode=True, colour=False))
+
+
+def test_the_chart_of_a_ramp_fills_the_terminal_within_limits() -> None:
+    """The prompt needs one more line. The chart has 12 of 28 lines, and 6 to 20 in all."""
+    counts = {n: ramp_report(ramp_answer(), n).count("\n") + 1 for n in (10, 28, 29, 99)}
+    assert (counts[28], counts[29]) == (27, 28)
+    assert (counts[10], counts[99]) == (counts[28] - 6, counts[28] + 8)
 
 
 def ramp_text(words: dict[str, Any]) -> str:

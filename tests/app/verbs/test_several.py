@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
+from unittest.mock import Mock, call
 
 import fake_ssh
 import pytest
@@ -19,6 +20,7 @@ from sim_streams import messages
 from perfprobe import wire
 from perftop import cli
 from perftop.base.errors import Failed
+from perftop.base.text import CLEAR_LINE
 from perftop.process.link import Link
 from perftop.recording import file
 from perftop.recording.file import Source, open_source
@@ -65,6 +67,15 @@ def test_each_of_two_machines_has_its_own_probe() -> None:
     assert [(name, "n1" in argv, "me@n2" in argv) for name, argv in commands] == [
         ("n1", True, False), ("me@n2", False, True)
     ]  # fmt: skip
+
+
+def test_the_progress_of_a_recording_is_visible_immediately(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal := Mock())
+    record = StreamRecorder(cli._parse_arguments(["record"]), tmp_path / "a")
+    record._print("recording: 1 kB")
+    assert terminal.method_calls[-2:] == [call.write(f"{CLEAR_LINE}recording: 1 kB"), call.flush()]
 
 
 def test_a_mark_is_written_to_every_recording(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from waiting import MAX_WAIT_S
 
 from perftop import cli
 from perftop.output.compare import repeated
-from perftop.verbs import options
+from perftop.verbs import options, stat
 from perftop.verbs.measuring import Stat, Why
 
 
@@ -194,3 +194,18 @@ def test_a_ctrl_c_at_any_moment_ends_the_series_and_keeps_its_runs(
     assert (tmp_path / "seen").read_text() == ("xx" if moment == "command" else "x")
     runs = json.loads(out.read_text().splitlines()[-1])
     assert (runs["runs"], runs["status"]) == (1, 0)
+
+
+@pytest.mark.parametrize(("to_file", "is_supported", "has_unicode"), [
+    (False, False, False), (False, True, True), (True, False, True)
+])  # fmt: skip
+def test_runs_are_printed_in_ascii_only_on_a_terminal_without_unicode(
+    to_file: bool, is_supported: bool, has_unicode: bool,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(stat, "supports_unicode", lambda: is_supported)
+    out = tmp_path / "out"
+    words = ["-o", str(out)] if to_file else []
+    result = run_in_process("stat", "-r", "2", SOURCE, *words, "--", "true")
+    text = out.read_text(encoding="utf-8") if to_file else result.stderr
+    assert ("± 95 %" in text, text.isascii()) == (has_unicode, not has_unicode)
