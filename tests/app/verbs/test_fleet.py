@@ -45,6 +45,7 @@ def test_a_file_lists_one_host_per_line(tmp_path: Path) -> None:
 
 
 def test_more_than_64_hosts_are_refused() -> None:
+    assert len(SshSource([f"n{i}" for i in range(64)] * 2).fleet.machines) == 64
     with pytest.raises(Failed, match="at most 64"):
         SshSource([f"n{i}" for i in range(65)])
     SshSource(["n1"] * 65)
@@ -68,6 +69,18 @@ def test_options_that_would_be_ignored_are_refused(
 ) -> None:
     assert cli.main(["fleet", "--json", *options]) == USAGE
     assert message in capsys.readouterr().err
+
+
+def test_a_fleet_shows_a_limited_number_of_recordings(
+    night: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_sources, "MAX_FILES", 2)
+    source = RecordingsSource(night)
+    source._open.close()
+    assert len(source.fleet.machines) == 2
+    monkeypatch.setattr(fleet_sources, "MAX_FILES", 1)
+    with pytest.raises(Failed, match="2 recordings; at most 1"):
+        RecordingsSource(night)
 
 
 def test_a_host_name_that_looks_like_an_option_is_refused() -> None:
