@@ -226,12 +226,11 @@ def add_duration_options(parser: argparse.ArgumentParser, text: str = DURATION_H
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--label", action="append", type=parse_label, metavar="KEY=VALUE",
-        help="label this run, in recordings and all output; may be repeated",
-    )  # fmt: skip
+    text = "label this run, in recordings and all output; may be repeated"
+    add = parser.add_argument
+    add("--label", action="append", type=parse_label, metavar="KEY=VALUE", help=text)
     text = "read from `perftop serve` at this socket; do not start a probe"
-    parser.add_argument("--attach", metavar="unix:PATH", help=text)
+    add("--attach", metavar="unix:PATH", help=text)
 
 
 def add_terminal_options(parser: argparse.ArgumentParser) -> None:

@@ -27,8 +27,10 @@ EPILOG = (
 
 def add_parser(subparsers: Any) -> None:
     text = "record measurements to a file, without a screen"
-    parser = options.add_verb(subparsers, "record", run, text, stream=True, epilog=EPILOG,
-                              interval="1s; stored in FILE, and used by export")  # fmt: skip
+    interval = "1s; stored in FILE, and used by export"
+    parser = options.add_verb(
+        subparsers, "record", run, text, stream=True, epilog=EPILOG, interval=interval
+    )
     text = "recording to write (required); a directory with --ring, --on or several --host"
     parser.add_argument("-o", "--output", type=options.parse_file_path, metavar="FILE", help=text)
     text = "keep only the last TIME (default with --on: 10m); SIGUSR1 or the key m saves all of it"

@@ -67,22 +67,20 @@ def add_diff(subparsers: Any) -> None:
     text = "compare two runs, or two sets of runs"
     parser = options.add_verb(subparsers, "diff", run_diff, text, epilog=DIFF_EPILOG)
     text = "two files, A and B"
-    parser.add_argument("files", nargs="*", type=options.parse_recording, metavar="FILE", help=text)
+    recording: Any = {"type": options.parse_recording, "metavar": "FILE"}
+    parser.add_argument("files", nargs="*", help=text, **recording)
     for side in "ab":
         text = f"files with the runs of {side.upper()}"
-        parser.add_argument(
-            f"--{side}", nargs="+", type=options.parse_recording, default=[], metavar="FILE",
-            help=text,
-        )  # fmt: skip
+        parser.add_argument(f"--{side}", nargs="+", default=[], help=text, **recording)
     text = "compare each phase, from mark to mark, with the phase of the same name"
     parser.add_argument("--by", choices=("mark",), metavar="mark", help=text)
     options.add_metrics_options(parser, "compare only these numbers: run_s, busy_hz, ipc …")
-    parser.add_argument(
-        "--fail-if", action="append", default=[], type=parse_condition, metavar="CONDITION",
-        help="exit with status 1 if B differs from A by more than both this limit and the noise: "
-        "'cpu_s > 3 %%', 'ipc < -2 %%'; for shares, in points: 'lost_ratio > 2 pt'; may be "
-        "repeated",
-    )  # fmt: skip
+    text = (
+        "exit with status 1 if B differs from A by more than both this limit and the noise: "
+        "'cpu_s > 3 %%', 'ipc < -2 %%'; for shares, in points: 'lost_ratio > 2 pt'; may be repeated"
+    )
+    condition: Any = {"type": parse_condition, "metavar": "CONDITION"}
+    parser.add_argument("--fail-if", action="append", default=[], help=text, **condition)
     options.add_json_options(parser)
 
 

@@ -24,48 +24,44 @@ if TYPE_CHECKING:
 
     Source = SshSource | PrometheusSource | RecordingsSource
 
-COST_HELP = (
+LIVE_EPILOG = (
     "The right end of the first line shows the CPU time of perftop itself (both its processes), as "
     "a percentage of one CPU. To reduce it, draw less often (-i 1s), read less often (--sample 1s) "
     "or read fewer CPUs (-c). "
+    "-- CMD [ARG …] runs a command, measures it, and shows its output below the numbers. "
+    "Ctrl-C goes to the command; q only closes the screen. When the command ends, "
+    "a summary is printed on stderr. The exit status is the command's."
 )
 DEMO_TITLES = {
     "demo": "Recordings of real problems: perftop demo NAME, perftop why demo:NAME",
     "sim": "Simulated machines: perftop demo NAME[,cpus=N]",
 }
-PANE_HELP = (
-    "-- CMD [ARG …] runs a command, measures it, and shows its output below the numbers. "
-    "Ctrl-C goes to the command; q only closes the screen. When the command ends, "
-    "a summary is printed on stderr. The exit status is the command's."
-)
 
 
 def add_live(subparsers: Any) -> None:
     text = "show what each core does, and what takes time from it (the default verb)"
-    live = options.add_verb(subparsers, "live", run_live, text, stream=True, interval="500ms",
-                            epilog=COST_HELP + PANE_HELP)  # fmt: skip
+    live = options.add_verb(
+        subparsers, "live", run_live, text, stream=True, interval="500ms", epilog=LIVE_EPILOG
+    )
     live.set_defaults(runs=True)
 
     replay = options.add_verb(subparsers, "replay", run_replay, "show a recording on the screen")
-    replay.add_argument(
-        "files", nargs="+", type=options.parse_recording, metavar="FILE",
-        help="a recording; two are drawn on one time axis",
-    )  # fmt: skip
-    replay.add_argument(
-        "--align", type=parse_alignment, metavar="MOMENT",
-        help="moment at which two recordings are aligned: start (default) | command | mark:LABEL",
-    )  # fmt: skip
+    text = "a recording; two are drawn on one time axis"
+    replay.add_argument("files", nargs="+", type=options.parse_recording, metavar="FILE", help=text)
+    text = "moment at which two recordings are aligned: start (default) | command | mark:LABEL"
+    replay.add_argument("--align", type=parse_alignment, metavar="MOMENT", help=text)
     options.add_interval_options(replay, "500ms")
     replay.set_defaults(interval=options.LIVE_INTERVAL_NS)
 
     text = "show a simulated machine, or a recording of real problems, on the screen"
     demo = options.add_verb(subparsers, "demo", run_demo, text)
-    demo.add_argument(
-        "scenario", nargs="?", default="demo", metavar="list|NAME[,KEY=VALUE…]",
-        help="list prints all names; NAME is a recording (quota, queue …) or a simulated machine "
+    text = (
+        "list prints all names; NAME is a recording (quota, queue …) or a simulated machine "
         "(guest; neighbour,cpus=64 …); default: demo, a simulated machine on which each view has "
-        "something to show within two minutes",
-    )  # fmt: skip
+        "something to show within two minutes"
+    )
+    names = "list|NAME[,KEY=VALUE…]"
+    demo.add_argument("scenario", nargs="?", default="demo", metavar=names, help=text)
     options.add_interval_options(demo, "500ms")
     text = f"time between two reads of the counters (default: {options.SAMPLE_DEFAULT_HELP})"
     demo.add_argument("--sample", type=options.parse_duration_ns, metavar="TIME", help=text)
@@ -198,11 +194,11 @@ def add_fleet(subparsers: Any) -> None:
     text = "show many machines, one per row"
     about = f"{text}, the worst first; Enter opens the selected machine"
     parser = options.add_verb(subparsers, "fleet", run_fleet, text, about=about)
-    parser.add_argument(
-        "hosts", nargs="*", metavar="[USER@]HOST|DIR",
-        help="machines to measure over ssh, at most 64; sim:… is a simulated one; or one DIR, "
-        "written by record --host … -o DIR",
-    )  # fmt: skip
+    text = (
+        "machines to measure over ssh, at most 64; sim:… is a simulated one; or one DIR, written "
+        "by record --host … -o DIR"
+    )
+    parser.add_argument("hosts", nargs="*", metavar="[USER@]HOST|DIR", help=text)
     text = "read the names of machines from FILE, one per line"
     parser.add_argument(
         "--hosts", type=options.parse_file_path, dest="hosts_file", metavar="FILE", help=text

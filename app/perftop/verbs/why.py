@@ -30,8 +30,10 @@ EPILOG = (
 
 def add_parser(subparsers: Any) -> None:
     text = "show the causes that cost the most time here, with evidence"
-    parser = options.add_verb(subparsers, "why", run, text, stream=True, epilog=EPILOG,
-                              interval="1s; changes only the default of --sample")  # fmt: skip
+    interval = "1s; changes only the default of --sample"
+    parser = options.add_verb(
+        subparsers, "why", run, text, stream=True, epilog=EPILOG, interval=interval
+    )
     text = "a recording (- for stdin) to read, instead of measuring"
     parser.add_argument("file", nargs="?", type=options.parse_recording, metavar="FILE", help=text)
     options.add_duration_options(parser, "length of the measurement (default: 10s); not with CMD")

@@ -70,6 +70,14 @@ DRAWINGS = {
         "   │  └─ E cores 32-47      cpus 16-31",
         "   └─ no L3   node 0   L cores 64-65   cpus 32-33",
     ]),
+    "a core without L3": ([row(n, 0, n, [n], l3=n if n < 3 else None) for n in range(4)], [
+        "1 package · 4 cores · 4 CPUs · 1 thread per core · 3 L3 caches · 1 NUMA node",
+        "└─ package 0   4 cores   4 CPUs",
+        "   ├─ L3 0    node 0   core 0   cpu 0",
+        "   ├─ L3 1    node 0   core 1   cpu 1",
+        "   ├─ L3 2    node 0   core 2   cpu 2",
+        "   └─ no L3   node 0   core 3   cpu 3",
+    ]),
     "offline CPUs": (partly_offline(), [
         "1 package · 4 cores · 8 CPUs · 1-2 threads per core · 1 NUMA node; offline: 5,7",
         "└─ package 0   4 cores   6 CPUs",
