@@ -209,3 +209,11 @@ def test_runs_are_printed_in_ascii_only_on_a_terminal_without_unicode(
     result = run_in_process("stat", "-r", "2", SOURCE, *words, "--", "true")
     text = out.read_text(encoding="utf-8") if to_file else result.stderr
     assert ("± 95 %" in text, text.isascii()) == (has_unicode, not has_unicode)
+
+
+def test_a_series_that_ended_before_its_first_run_prints_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(stat, "_measured_runs", lambda *_: ([], "", 143))
+    assert cli.main(["stat", "-r", "2", SOURCE, "--", "true"]) == 143
+    assert capsys.readouterr() == ("", "")
