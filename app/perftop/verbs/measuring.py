@@ -45,17 +45,10 @@ class MeasuredConsumer(Consumer):
     summarises = True
     """Whether the run is summarised. If so, the session keeps the distribution of samples."""
 
-    def __init__(
-        self, interval_ns: int | None, job: Job | None, start: CommandStart | None = None,
-        *, read_pause_s: float, duration_ns: int | None = None, count: int | None = None,
-    ) -> None:  # fmt: skip
-        """`start`: shared by the machines on which one command is measured; None for one machine.
-        `read_pause_s`: seconds between two reads of the stream while the command runs; samples are
-        then handled in batches."""
-        super().__init__(interval_ns, duration_ns=duration_ns, count=count)
+    def __init__(self, job: Job | None, measurement: Measurement) -> None:
+        super().__init__()
         self.job, self.each_sample = job, job is not None
-        self.measurement = Measurement(job, start, read_pause_s)
-        self.command_window = self.measurement.command_window
+        self.measurement, self.command_window = measurement, measurement.command_window
 
     @property
     def has_run(self) -> bool:
@@ -87,13 +80,13 @@ class Stat(MeasuredConsumer):
         self, args: argparse.Namespace, job: Job | None = None, start: CommandStart | None = None,
         name: str | None = None,
     ) -> None:  # fmt: skip
-        """`name`: name of the machine, printed with its lines; None if it is the only one."""
+        """`start`: shared by the machines on which one command is measured; None for one machine.
+        `name`: name of the machine, printed with its lines; None if it is the only one."""
         interval_ns, _ = options.interval_and_sample(args)
         lines = job is None or args.interval is not None
-        super().__init__(
-            interval_ns if lines else None, job, start, read_pause_s=0.0 if lines else READ_PAUSE_S,
-            duration_ns=args.duration, count=args.count,
-        )  # fmt: skip
+        super().__init__(job, Measurement(job, start, 0.0 if lines else READ_PAUSE_S))
+        self.interval_ns = interval_ns if lines else None
+        self.duration_ns, self.count = args.duration, args.count
         self._args, self._name = args, name
         self._prefix = f"{name}: " if name else ""
         self._lines = lines
@@ -190,9 +183,9 @@ class Why(MeasuredConsumer):
     out: TextIO
 
     def __init__(self, args: argparse.Namespace, job: Job | None = None) -> None:
-        is_timed = args.file is None and job is None
-        duration_ns = (args.duration or options.WHY_DURATION_NS) if is_timed else None
-        super().__init__(None, job, read_pause_s=READ_PAUSE_S, duration_ns=duration_ns)
+        super().__init__(job, Measurement(job, read_pause_s=READ_PAUSE_S))
+        if args.file is None and job is None:
+            self.duration_ns = args.duration or options.WHY_DURATION_NS
         self._args = args
         self.status = USAGE
         """Exit status if no command is measured: 0 once there is a report."""

@@ -344,11 +344,9 @@ def labelled_hello(args: argparse.Namespace, hello: wire.Hello) -> wire.Hello:
 
     from perftop.process.command_window import argv_text
 
-    return replace(
-        hello, labels=hello.labels | dict(args.label or ()),
-        command=argv_text(args.command or ()) or hello.command,
-        interval_ns=args.interval or hello.interval_ns,
-    )  # fmt: skip
+    labels, interval_ns = dict(args.label or ()), args.interval or hello.interval_ns
+    command = argv_text(args.command or ()) or hello.command
+    return replace(hello, labels=hello.labels | labels, command=command, interval_ns=interval_ns)
 
 
 # --- imports of large modules
