@@ -120,7 +120,7 @@ class Exporter(Consumer):
         warning = "; anyone who can reach it can read it" if is_public(listener) else ""
         print_error(f"{listener_address(listener)}: {self._page.series} series{warning}")
         if not unix and sys.stderr.isatty():
-            print(scrape_snippet(listener), end="", file=sys.stderr, flush=True)
+            print(scrape_snippet(listener), end="", file=sys.stderr)
 
     def _write_file(self, now_s: float) -> None:
         if self._file is not None and now_s - self._written_s >= FILE_PERIOD_S:

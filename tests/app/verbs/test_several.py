@@ -183,6 +183,8 @@ def test_names_of_machines_are_safe_file_names(tmp_path: Path) -> None:
         assert path.parent == tmp_path
         assert path.name[0] not in ".-"
         assert len(path.name.encode()) < 100
+    alike = headless.output_paths(tmp_path, ["a/b", "a:b", "a b"])
+    assert [path.stem for path in alike] == ["a-b", "a-b-2", "a-b-3"]
     with pytest.raises(Failed, match="twice"):
         headless.output_paths(tmp_path, ["a", "a"])
     assert len(headless.output_paths(tmp_path, [f"n{i}" for i in range(64)])) == 64

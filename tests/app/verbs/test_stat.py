@@ -19,6 +19,7 @@ from waiting import MAX_WAIT_S
 
 from perftop import cli
 from perftop.output.compare import repeated
+from perftop.session.follow import READ_PAUSE_S
 from perftop.verbs import options, stat
 from perftop.verbs.measuring import Stat, Why
 
@@ -57,6 +58,16 @@ def test_samples_before_the_measurement_do_not_count(
     consumer: Any = verb(cli._parse_arguments(["why" if verb is Why else "stat"]))
     consumer.job, consumer.measurement = runs_job or None, Mock(admit=lambda _: False)
     assert consumer.accepts(None) is accepts_early
+
+
+@pytest.mark.parametrize(("words", "pause_s"), [(["-i", "1s"], 0.0), ([], READ_PAUSE_S)])
+def test_a_stream_is_read_without_pauses_if_intervals_are_printed(
+    words: list[str], pause_s: float
+) -> None:
+    job: Any = Mock(pid=7)
+    window = Stat(cli._parse_arguments(["stat", *words]), job).command_window
+    assert window is not None
+    assert window._read_pause_s == pause_s
 
 
 JOB = ("--source", "sim:steady,cpus=2", "--", "sh", "-c", "exit 3")
