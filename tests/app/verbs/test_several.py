@@ -52,13 +52,20 @@ def test_record_writes_a_file_for_each_machine(hosts: fake_ssh.Hosts, tmp_path: 
     assert "already exists" in again.stderr
 
 
+@pytest.mark.parametrize(("words", "limit_s"), [
+    (["record", "-o", "kept", "--duration", "500ms"], 0.5),
+    (["stat", "--duration", "500ms"], 0.5),
+    (["stat", "-n", "3", "-i", "200ms"], 0.6),
+])  # fmt: skip
 def test_a_broken_link_is_retried_for_at_most_the_duration(
-    hosts: fake_ssh.Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    words: list[str], limit_s: float, hosts: fake_ssh.Hosts, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
     limits: list[float] = []
     monkeypatch.setattr(Link, "limit_retries", lambda _, seconds: limits.append(seconds))
-    run_in_process("record", *HOSTS[:2], "-o", str(tmp_path / "kept"), "--duration", "500ms")
-    assert limits == [0.5]
+    run_in_process(*words, *HOSTS[:2])
+    assert limits == [pytest.approx(limit_s)]
 
 
 def test_each_of_two_machines_has_its_own_probe() -> None:
