@@ -14,7 +14,7 @@ from typing import Any
 
 import exports
 import pytest
-from command import python, run_in_process
+from command import lines, python, run_in_process
 from nightly import cases_by_day
 from recording_files import write_recording
 from sim_streams import messages
@@ -255,10 +255,20 @@ def test_a_single_sample_is_not_enough(tmp_path: Path) -> None:
     played = exports.messages("sim:idle,cpus=2", 1)
     exports.record(empty, played[:1])
     exports.record(single, played[:2])
-    for arguments in ([str(empty)], [str(single)], [*SPED_UP_SIM, "--duration", "1ms"]):
-        result = run_in_process("why", *arguments)
+    for path in (empty, single):
+        result = run_in_process("why", str(path))
         assert (result.stdout, result.returncode) == ("", USAGE)
         assert "fewer than two samples" in result.stderr
+
+
+@pytest.mark.parametrize("duration_ms", [1, 50, 250])
+def test_a_short_measurement_has_at_least_one_sample(duration_ms: int) -> None:
+    """The default of --sample is shorter than 100 ms if the duration is."""
+    length = "--duration", f"{duration_ms}ms"
+    why = json.loads(run_in_process("why", *SPED_UP_SIM, *length, "--json").stdout)
+    assert why["seen"]["elapsed_s"] == pytest.approx(duration_ms / 1e3, abs=0.051)
+    (interval,) = lines(run_in_process("stat", *SPED_UP_SIM, *length, "--json").stdout, "interval")
+    assert interval["elapsed_s"] == why["seen"]["elapsed_s"]
 
 
 OUTPUT_OPTIONS: list[list[str]] = [[], ["--json"], ["--json", "-o", "-"], ["--json", "-o", "FILE"]]
