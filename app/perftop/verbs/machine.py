@@ -34,7 +34,7 @@ MIN_WIDTH = 80
 """Minimum width of lines; narrower terminals wrap them."""
 HISTOGRAM_BINS, _ASCII_BARS = 24, " .:-=+*#@"
 """Number of bins of a histogram, and the ASCII characters that represent them."""
-BAD_ANSWER = ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError
+ANSWER_ERRORS = ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError
 """Exceptions that an answer with an unexpected structure causes."""
 MAX_REASON = 100
 """Maximum characters of the Python error in a message about a malformed answer."""
@@ -60,7 +60,7 @@ def checked_answer(args: argparse.Namespace) -> Iterator[None]:
     another version of the probe or from another program."""
     try:
         yield
-    except BAD_ANSWER as error:
+    except ANSWER_ERRORS as error:
         if args.host is None:
             raise
         reason = f"{type(error).__name__}: {error}"[:MAX_REASON]

@@ -227,10 +227,11 @@ def add_duration_options(parser: argparse.ArgumentParser, text: str = DURATION_H
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     text = "label this run, in recordings and all output; may be repeated"
-    add = parser.add_argument
-    add("--label", action="append", type=parse_label, metavar="KEY=VALUE", help=text)
+    parser.add_argument(
+        "--label", action="append", type=parse_label, metavar="KEY=VALUE", help=text
+    )
     text = "read from `perftop serve` at this socket; do not start a probe"
-    add("--attach", metavar="unix:PATH", help=text)
+    parser.add_argument("--attach", metavar="unix:PATH", help=text)
 
 
 def add_terminal_options(parser: argparse.ArgumentParser) -> None:
