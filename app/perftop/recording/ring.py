@@ -123,8 +123,8 @@ class Ring:
         except Failed as failed:
             self.is_open = False
             current = f"{self._number:06}{UNFINISHED_SUFFIX}"
-            begins_ns = [part.begin_ns for part in self._parts
-                         if part.name != current and self._directory.stat(part.name)]  # fmt: skip
+            others = (part for part in self._parts if part.name != current)
+            begins_ns = [part.begin_ns for part in others if self._directory.stat(part.name)]
             other_parts = ""
             if begins_ns:
                 length_text = long_duration(self._now_ns - begins_ns[0])
@@ -274,8 +274,8 @@ class Ring:
         """Keeps the parts since `since_ns` as a recording. Returns its name; None if that
         failed."""
         ends_ns = [*(part.begin_ns for part in self._parts), self._now_ns][1:]
-        parts = [part.name for part, end_ns in zip(self._parts, ends_ns, strict=True)
-                  if end_ns >= since_ns]  # fmt: skip
+        parts_and_ends = zip(self._parts, ends_ns, strict=True)
+        parts = [part.name for part, end_ns in parts_and_ends if end_ns >= since_ns]
         try:
             with self._make_kept_directory(name) as directory:
                 for part in parts:
@@ -288,8 +288,8 @@ class Ring:
 
     def _link_part(self, part: str, directory: OwnDirectory) -> None:
         with contextlib.suppress(FileExistsError):
-            os.link(part, part, src_dir_fd=self._directory.fd, dst_dir_fd=directory.fd,
-                    follow_symlinks=False)  # fmt: skip
+            ring_fd, kept_fd = self._directory.fd, directory.fd
+            os.link(part, part, src_dir_fd=ring_fd, dst_dir_fd=kept_fd, follow_symlinks=False)
 
     def _make_kept_directory(self, name: str) -> OwnDirectory:
         hello, stamp = self._hello, time.strftime

@@ -120,11 +120,10 @@ class Fleet:
         machines = (self.machines[name] for name in names if name in self.machines)
         losses = (m.lost_to((kind, cause)) for m in machines)
         lost_sum = sum(share for share in losses if isfinite(share))
-        return SharedEpisode(
-            kind, cause, names, min(episode.start for episode in episodes),
-            None if None in ends else max(end for end in ends if end is not None),
-            max(depths, default=None), min(depths, default=None), lost_sum,
-        )  # fmt: skip
+        start = min(episode.start for episode in episodes)
+        end = None if None in ends else max(end for end in ends if end is not None)
+        highest, lowest = max(depths, default=None), min(depths, default=None)
+        return SharedEpisode(kind, cause, names, start, end, highest, lowest, lost_sum)
 
     def newest_episodes(self, max_episodes: int) -> list[SharedEpisode]:
         """Returns the running and the ended episodes, newest start first. Episodes with the same
@@ -324,11 +323,10 @@ def fill_episodes(fleet: Fleet, answers: Answers, end: float, step: float, offse
         for run in np.split(times, gaps) if points else ():
             first, last = float(run[0]), float(run[-1])
             is_running = last >= end - step / 2 and machine.is_answering
-            episode = MachineEpisode(
-                machine.name, labels.get("kind", ""), labels.get("cause", "unknown"),
-                first + offset_s, None if is_running else min(last + step, end) + offset_s,
-                share=1.0,
-            )  # fmt: skip
+            kind, cause = labels.get("kind", ""), labels.get("cause", "unknown")
+            episode = MachineEpisode(machine.name, kind, cause, first + offset_s, None, share=1.0)
+            if not is_running:
+                episode.end = min(last + step, end) + offset_s
             (machine.running if is_running else machine.ended).append(episode)
 
 

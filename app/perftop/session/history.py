@@ -75,14 +75,12 @@ class History:
     def room_for_samples(self, reader: SampleReader) -> int:
         """Returns the number of frames for which the newest chunk has room, at least 1. Must be
         called before `reader` reads these frames, and again afterwards."""
-        last_trail = self._chunks[-1].trail if self._chunks else None
-        if (
-            last_trail is None or last_trail.count == last_trail.room
-            or last_trail.cores is not reader.cores or self._needs_chunk()
-        ):  # fmt: skip
-            self._begin_chunk(reader)
-        trail = self._chunks[-1].trail
-        return trail.room - trail.count
+        if not self._needs_chunk():
+            trail = self._chunks[-1].trail
+            if trail.count < trail.room and trail.cores is reader.cores:
+                return trail.room - trail.count
+        self._begin_chunk(reader)
+        return self._chunks[-1].trail.room
 
     def keep(self, message: Message, reader: SampleReader) -> bool:
         """Adds a note before `reader` applies it, or a frame for which there is room. Returns

@@ -187,8 +187,8 @@ class Span:
         if not counts.any():
             return {}
         missing = np.where(counts <= self._max_missing_count, counts, 0).max(axis=1)
-        return {key: 1 - float(missing[row]) / self.sample_count for key, row in INDEX.items()
-                if missing[row]}  # fmt: skip
+        shares = (1 - missing / self.sample_count).tolist()
+        return {key: shares[row] for key, row in INDEX.items() if missing[row]}
 
     def interval(
         self, reader: SampleReader, end_ns: int, unix: float, seq: int, snapshot: TaskSnapshot,

@@ -157,10 +157,7 @@ def _word_term(word: str, position: int) -> _Term:
     if prefix == "type":
         if not value:
             raise FilterError("a core type is missing: type:E", value_position)
-        name = value.lower()
-        return _Term(lambda session, _: np.array([
-            isinstance(row.type, str) and row.type.lower() == name for row in session.topology
-        ]), is_steady=True)  # fmt: skip
+        return _Term(partial(_type_test, value.lower()), is_steady=True)
     if prefix == "pid":
         return _Term(partial(_task_test, "", _ranges(value, value_position, "pid:4711")))
     if prefix not in _TOPOLOGY_FIELDS:
@@ -199,6 +196,11 @@ def _in_ranges(values: list[object], ranges: Ranges) -> Bools:
 
 def _topology_test(name: str, ranges: Ranges, session: Session, _: Interval | None) -> Bools:
     return _in_ranges([getattr(row, name) for row in session.topology], ranges)
+
+
+def _type_test(name: str, session: Session, _: Interval | None) -> Bools:
+    types = (row.type for row in session.topology)
+    return np.array([isinstance(text, str) and text.lower() == name for text in types])
 
 
 class _Unit(NamedTuple):
@@ -322,12 +324,11 @@ _UNIT_NS = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 def reachable_episodes(session: Session, cpus: Iterable[int] | None = None) -> list[Episode]:
     """Returns the marks and episodes whose samples are in history or in a recording. `cpus`: only
     episodes on at least one of these CPUs; None: all."""
-    asked_cpus = None if cpus is None else set(cpus)
-    return [
-        episode for episode in (*session.ended, *session.running, *session.marks)
-        if is_reachable(session, episode)
-        and (asked_cpus is None or not episode.cpus or not asked_cpus.isdisjoint(episode.cpus))
-    ]  # fmt: skip
+    episodes = [*session.ended, *session.running, *session.marks]
+    if cpus is not None:
+        asked_cpus = set(cpus)
+        episodes = [e for e in episodes if not e.cpus or not asked_cpus.isdisjoint(e.cpus)]
+    return [episode for episode in episodes if is_reachable(session, episode)]
 
 
 def is_reachable(session: Session, episode: Episode) -> bool:

@@ -221,8 +221,8 @@ class RunTimes:
         `quotas`: those of the stream, which another object updates. `cpu_indexes`: indexes of the
         CPUs whose tasks count; None: all. The job counts on all CPUs."""
         self._position = {cpu: index for index, cpu in enumerate(cpus)}
-        self._task_cpus = ["" if cpu_indexes is not None and index not in cpu_indexes else str(cpu)
-                           for index, cpu in enumerate(cpus)]  # fmt: skip
+        counted_indexes = range(len(cpus)) if cpu_indexes is None else cpu_indexes
+        self._task_cpus = [str(cpu) if i in counted_indexes else "" for i, cpu in enumerate(cpus)]
         """Key of each CPU in a record of tasks; '' for CPUs that do not count."""
         self.job = JobFootprint(root)
         self.threads: dict[ThreadKey, TaskTimes] = {}
@@ -392,12 +392,10 @@ class RunTimes:
         """Returns the seconds for which threads slept after split locks, by the CPU on which each
         ran most. `tids`: threads named in the kernel's log. Threads whose mean sleep is too short
         or too long for a split lock are left out."""
-        named_threads = {
-            (pid, tid): times for (pid, tid), times in self.threads.items()
-            if tid in tids and times.sleeps
-            and MIN_SPLIT_S <= times.rest_s / times.sleeps <= MAX_SPLIT_S
-        }  # fmt: skip
-        return self.by_cpu("rest_s", named_threads)
+        named = {key: times for key, times in self.threads.items() if key[1] in tids}
+        mean_s = {key: times.rest_s / times.sleeps for key, times in named.items() if times.sleeps}
+        split_keys = (key for key, s in mean_s.items() if MIN_SPLIT_S <= s <= MAX_SPLIT_S)
+        return self.by_cpu("rest_s", {key: named[key] for key in split_keys})
 
     def by_cpu(self, key: str, threads: Mapping[ThreadKey, TaskTimes] | None = None) -> Floats:
         """Returns the sum of some seconds of the job's threads, by the CPU on which each ran most.
@@ -428,8 +426,8 @@ class RunTimes:
         tasks = []
         for quota, keys in tasks_by_group.values():
             waited_s = sum(times[key].wait_s for key in keys)
-            cpus = {max(by_cpu, key=lambda cpu: by_cpu[cpu])
-                    for by_cpu in (times[key].by_cpu for key in keys) if by_cpu}  # fmt: skip
+            times_by_cpu = (times[key].by_cpu for key in keys)
+            cpus = {max(by_cpu, key=by_cpu.__getitem__) for by_cpu in times_by_cpu if by_cpu}
             stopped_s = min(waited_s, quota.throttled_s * max(1.0, len(keys) / max(1, len(cpus))))
             wanted_s = sum(times[key].wanted_s for key in keys)
             tasks.append(ThrottledTasks(quota, keys, stopped_s, stopped_s / waited_s, wanted_s))
@@ -510,5 +508,5 @@ def _times_since(
     """Returns the times minus `earlier`, without tasks that have no record since then."""
     pairs = ((key, task, earlier.get(key)) for key, task in times.items())
     new_times = {key: task.minus(old) for key, task, old in pairs if old is not task}
-    return {key: task for key, task in new_times.items()
-            if task.run_s > 0 or task.wait_s > 0 or task.elapsed_s > 0}  # fmt: skip
+    items = new_times.items()
+    return {key: task for key, task in items if max(task.run_s, task.wait_s, task.elapsed_s) > 0}

@@ -332,8 +332,8 @@ def doubt_texts(
     codes = sorted(doubts_by_cpu(interval.doubts[row : row + 1], interval.keys).get(0, ()))
     if {code for _, code in codes} == {Doubt.BACKWARDS}:  # the whole read is suspect
         return [Doubt.BACKWARDS.text]
-    return [f"{key}: {code.text}" for key, code in codes
-            if needed_keys is None or key in needed_keys]  # fmt: skip
+    needed_codes = (c for c in codes if needed_keys is None or c[0] in needed_keys)
+    return [f"{key}: {code.text}" for key, code in needed_codes]
 
 
 class Reasons:
@@ -454,9 +454,9 @@ def state_reasons(session: Session, interval: Interval, core: int) -> dict[str, 
     """Returns why a core's SMT states are missing, by key; {} if they or bounds are known."""
     split, cpus = interval.split, interval.cores.lists[core]
     method = split.method[core]
-    is_known_by_key = {"smt": all(map(isfinite, split.shares(core).values())),
-             "smt_method": method is not None,
-             "active_threads": isfinite(split.active_threads[core])}  # fmt: skip
+    is_known_by_key = {"smt": all(map(isfinite, split.shares(core).values()))}
+    is_known_by_key["smt_method"] = method is not None
+    is_known_by_key["active_threads"] = isfinite(split.active_threads[core])
     missing_keys = [key for key, is_known in is_known_by_key.items() if not is_known]
     if not missing_keys or (method == "bounds" and isfinite(split.low[core][0])):
         return {}
