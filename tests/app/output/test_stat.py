@@ -535,6 +535,13 @@ def test_moments_of_a_long_run_are_few_and_evenly_spread() -> None:
     assert max(gaps) <= 1.2 * min(gaps)
 
 
+def test_of_many_marks_the_first_64_begin_phases() -> None:
+    result = JobMoments()
+    for second in range(100):
+        result.add_mark(second * S, f"mark {second}", times())
+    assert [mark.label for mark in result.marks] == [f"mark {n}" for n in range(64)]
+
+
 def phase(label: str, seconds: float, **parts: float) -> RunPhase:
     result = RunTimes([0])
     run_s, wait_s = parts.get("run", 0.0), parts.get("wait", 0.0)

@@ -113,6 +113,10 @@ def test_a_changed_factor_is_reported_once() -> None:
     assert "one_thread is 96 TSC ticks, not 24" in text
     assert len(text) < MAX_WARNING
     assert factor_of_session(session) == {"factor": 96.0, "state": "settled", "before": 24.0}
+    live = Session(HELLO)
+    for frame in frames([(24.0, 10), (96.0, 60)]):
+        live.apply(frame)
+    assert live.warnings == session.warnings, "although each batch has a single sample"
 
 
 def factor_of_session(session: Session) -> dict[str, object]:
