@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from perftop.process.command_window import (
     MAX_ARGV,
     MIN_WAIT_FRAMES,
     MIN_WAIT_NS,
+    RETRY_AFTER_RUN_S,
     CommandStart,
     CommandWindow,
     RunNotes,
@@ -82,12 +84,15 @@ async def test_the_reader_does_not_pause_while_the_command_waits_for_it() -> Non
     assert results == []
 
 
-async def test_an_unreadable_cpu_delays_the_command_for_a_limited_time() -> None:
+@pytest.mark.parametrize("frames", [0, 2])
+async def test_an_unreadable_cpu_delays_the_command_for_a_limited_time(frames: int) -> None:
+    """Both limits must be reached: the last frame is the one that reaches one or both of them."""
     flags = [SAMPLED, SAMPLED, SAMPLED, ELSEWHERE]
 
     async with window_around(["true"]) as (command_window, _job):
         begin_ns = raw_ns()
-        times_ns = [*(begin_ns + i for i in range(MIN_WAIT_FRAMES)), begin_ns + MIN_WAIT_NS]
+        first_ns = [*range(MIN_WAIT_FRAMES - frames), MIN_WAIT_NS - 1]
+        times_ns = [begin_ns + ns for ns in (*first_ns, MIN_WAIT_NS)]
         for time_ns in times_ns:
             assert not command_window.on_signal(2)
             command_window.add_frame(sample(flags, time_ns))
@@ -98,6 +103,14 @@ async def test_an_unreadable_cpu_delays_the_command_for_a_limited_time() -> None
         assert command_window.is_closed
     assert command_window.missed_cpus == [1, 3], "differences of a sibling need both"
     assert command_window.bounds is not None
+
+
+async def test_a_stopped_measurement_does_not_start_the_command() -> None:
+    async with window_around(["true"]) as (command_window, job):
+        command_window.stop()
+        command_window.add_frame(sample(GOOD))
+        assert await command_window.wait_for_end() is None
+        assert job.start_ns == 0
 
 
 async def test_samples_before_the_end_do_not_close_the_window() -> None:
@@ -235,8 +248,13 @@ async def test_an_old_remote_probe_that_never_answers_echoes_does_not_keep_the_w
 
 
 async def test_the_command_waits_for_all_remaining_machines() -> None:
+    pauses_s: list[float] = []
+    limits_s: list[float] = []
+    link: Any = SimpleNamespace(limit_retries=limits_s.append)
     with Job(["true"]) as job:
         start = CommandStart(job, 3)
+        start.pauses.append((pauses_s.append, 0.5))
+        start.links.append(link)
         first, second, third = (remote_window(job, start)[0] for _ in range(3))
         for ms in range(4):
             assert not first.admit(remote_sample(ms)), "no sample of the others arrived"
@@ -251,6 +269,8 @@ async def test_the_command_waits_for_all_remaining_machines() -> None:
         assert job.start_ns > 0
         run = await finished_run(second)
         assert run.status == 0
+        await asyncio.sleep(0)
+    assert (pauses_s, limits_s) == ([0.5, 0.0], [RETRY_AFTER_RUN_S])
 
 
 # --- notes of the run

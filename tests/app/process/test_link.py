@@ -229,6 +229,18 @@ def test_retry_delays_grow_and_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     assert state.wait_s() == 1
 
 
+def test_a_broken_link_shows_since_when_and_until_when_it_waits() -> None:
+    now_s = 100.0
+    broken_link = link.Link("n7", RemoteFeed(), lambda: now_s)
+    broken_link.set_broken("x")
+    broken_link.wait_s()
+    spans_s = []
+    for now_s in (100.25, 100.75, 103.0):  # noqa: B007 - read by the clock
+        state = broken_link.state()
+        spans_s.append((state.broken_s, state.next_attempt_s))
+    assert spans_s == [(0.25, 0.75), (0.75, 0.25), (3.0, 0.0)]
+
+
 @pytest.mark.parametrize(("kind", "changes"), [
     ("hotplug", []), ("hotplug", [True]), ("hotplug", [True, False]), ("mark", []),
 ])  # fmt: skip

@@ -242,6 +242,20 @@ def test_unread_output_is_dropped_after_a_request_to_end(
     )
 
 
+async def test_only_a_handler_of_end_signals_forgets_an_earlier_request() -> None:
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGINT)}
+    try:
+        END_REQUEST.set()
+        await asyncio.sleep(0.01)
+        on_signal([signal.SIGUSR1], print)
+        assert END_REQUEST.age_s() > 0
+        on_signal([signal.SIGINT], print)
+        assert END_REQUEST.age_s() == 0
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
 def test_text_that_was_printed_before_comes_first(pipe: tuple[int, TextIO]) -> None:
     reading, out = pipe
     out.write("buffered, ")
