@@ -261,8 +261,7 @@ class Session:
     def _warn_of_changed_factors(self, now_ns: int) -> None:
         for key, calibration in self.calibrations.items():
             if calibration.state == "settled":
-                factor = calibration.factor
-                factors = self._factors.setdefault(key, [factor])
+                factors = self._factors.setdefault(key, [factor := calibration.factor])
                 if factors[-1] != factor:
                     text = f"a tick of {key} is {factor:g} TSC ticks, not {factors[-1]:g}"
                     text += " as assumed until now: earlier SMT states are wrong"
@@ -415,10 +414,9 @@ class Session:
 
     def totals(self) -> Totals:
         """Returns the totals since the start. Requires `track_losses` at the start."""
-        return Totals(
-            self.run.start_ns, self.now_ns, self.run_times, self.lost_time(),
-            max(0, self.frames - 1), self.suspect_samples, self.run,
-        )  # fmt: skip
+        times = self.run.start_ns, self.now_ns, self.run_times
+        counts = max(0, self.frames - 1), self.suspect_samples
+        return Totals(*times, self.lost_time(), *counts, self.run)
 
     def run_phases(self) -> list[RunPhase]:
         """Returns the watched job's phases since the start. Requires `track_losses` before."""
@@ -525,8 +523,7 @@ class Session:
 
     def selected_cores(self) -> list[int]:
         """Returns the indexes of the cores with a selected CPU."""
-        rows = set(self.selected)
-        cores = enumerate(self.cores)
+        rows, cores = set(self.selected), enumerate(self.cores)
         return [i for i, core in cores if any(self.position[cpu] in rows for cpu in core)]
 
     @property
