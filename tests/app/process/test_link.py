@@ -229,6 +229,18 @@ def test_retry_delays_grow_and_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     assert state.wait_s() == 1
 
 
+def test_the_rate_of_bytes_is_a_mean_over_the_last_seconds() -> None:
+    now_s = 10.0
+    rate = link.ByteRate(3.0, lambda: now_s)
+    assert isnan(rate.per_s())
+    rates = []
+    for now_s, received in ((11.0, 100), (11.5, 50), (12.0, 0), (13.0, 300), (14.0, 0)):  # noqa: B007
+        rate.count(received)
+        rates.append(rate.per_s())
+    assert rates == pytest.approx([100, 100, 75, 150, 350 / 3])
+    assert rate.total == 450
+
+
 def test_a_broken_link_shows_since_when_and_until_when_it_waits() -> None:
     now_s = 100.0
     broken_link = link.Link("n7", RemoteFeed(), lambda: now_s)
