@@ -46,8 +46,8 @@ def report_on(
 
 
 class RecentLosses:
-    """The losses of a session over time and in its last seconds. They must be updated once in each
-    step."""
+    """The losses of a session over time and in its last seconds. Both must be updated about once
+    per VERDICT_STEP_NS."""
 
     def __init__(self, session: Session) -> None:
         self.history = LossHistory([row.package for row in session.hello.topology])

@@ -163,6 +163,9 @@ def notes(recording: AnyRecording) -> Iterator[wire.Note]:
         if time.monotonic() > due_s:
             due_s = time.monotonic() + PROGRESS_S
             yield wire.Note(PROGRESS_KIND, session.now_ns, "perftop")
+    if session.frames > 1:
+        recent_losses.add_totals(session)
+        yield _sums_note(session, recent_losses.history)
     yield from map(to_note, session.running)
     yield from (to_note(loss, LOSS_KIND) for loss in session.log.running_losses)
     yield wire.Note(COMPLETED_KIND, session.now_ns, "perftop")

@@ -243,13 +243,14 @@ def test_each_wait_is_listed_once_and_the_last_one_is_still_running(tmp_path: Pa
     waits_s = range(20), range(40, 60), range(80, 100)
     machine = Machine(cores=2)
     feed = machine.messages(
-        991, lambda seq: hogs if any(seq // 10 in span for span in waits_s) else {}
+        996, lambda seq: hogs if any(seq // 10 in span for span in waits_s) else {}
     )
     frames = [message for message in feed if isinstance(message, wire.Frame)]
     result = indexed(write_recording(tmp_path / "file", machine.hello, frames))
     starts_s = [loss.start_ns // 10**9 for loss in (*result.losses, *result.running_losses)]
     assert starts_s == [0, 39, 79]
     assert [loss.end_ns is None for loss in result.running_losses] == [True]
+    assert result.loss_history.newest[0] == frames[-1].time_ns
 
 
 # --- notes

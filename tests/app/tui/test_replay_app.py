@@ -313,7 +313,7 @@ async def test_a_replay_has_the_waits_and_the_losses_of_a_live_screen_at_every_m
     hogs = queue_records(cpu1=((11, "hogA", 0.5, 0.5), (12, "hogB", 0.5, 0.5)))
     messages = machine.messages(FRAMES, lambda seq: hogs if 200 <= seq <= 400 else {})
     live = live_session(messages)
-    edges_ns = np.array([0, 15, 45, 100]) * S
+    edges_ns = np.array([0, 15, 45, 98]) * S
     _, wanted_s, lost_s = loss_history(live).between(edges_ns)
     assert lost_s["scheduler"].round(1).tolist() == [0.0, 21.5, 0.0]
     frames = [message for message in messages if isinstance(message, wire.Frame)]
