@@ -50,10 +50,11 @@ class Condition:
     """The effect on the whole of a short measurement; '': none, or not reported."""
 
     def state(self, root: Path) -> State:
-        now = self.read(root)
-        if now.state != "matters":
-            return now
-        return replace(now, effect=now.effect or self.effect, change=now.change or self.change)
+        result = self.read(root)
+        if result.state != "matters":
+            return result
+        effect, change = result.effect or self.effect, result.change or self.change
+        return replace(result, effect=effect, change=change)
 
 
 def _read_hypervisor(root: Path) -> State:
@@ -388,9 +389,9 @@ def _disturbances(
 ) -> Iterator[Disturbance]:
     """Yields busy siblings, interrupts, switches to other tasks, and stolen time."""
     for sibling in siblings:
-        asleep = share_of_ticks(before.ticks, after.ticks, sibling, IDLE_FIELDS)
-        if asleep is not None and 1 - asleep > MIN_BUSY_SHARE:
-            result = f"{100 * (1 - asleep):.0f} % busy"
+        idle_share = share_of_ticks(before.ticks, after.ticks, sibling, IDLE_FIELDS)
+        if idle_share is not None and 1 - idle_share > MIN_BUSY_SHARE:
+            result = f"{100 * (1 - idle_share):.0f} % busy"
             yield _disturbance(f"SMT sibling CPU {sibling}", result, "it shares the core's units")
     counts = ((n - before.interrupts.get(name, 0), name) for name, n in after.interrupts.items())
     largest_counts = sorted((pair for pair in counts if pair[0] > 0), reverse=True)

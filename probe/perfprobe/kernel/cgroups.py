@@ -109,7 +109,8 @@ def group_directories(root: Path, text: str) -> list[str]:
     """Returns the directory of the control group with this path (absolute, or below a mount point),
     or the directories of all groups of the systemd unit with this name; empty if there are none."""
     names = ("", "name=systemd", "cpu", "memory", "cpuset")  # "" names the hierarchy of version 2
-    mounts = [found.directory for name in names if (found := hierarchy(root, name)).version]
+    hierarchies = (hierarchy(root, name) for name in names)
+    mounts = [mounted.directory for mounted in hierarchies if mounted.version]
     if text.startswith("/"):
         paths = [f"{root}{text}".replace("//", "/"), *(f"{mount}{text}" for mount in mounts)]
         return [path for path in paths if Path(path, "cgroup.procs").is_file()][:1]

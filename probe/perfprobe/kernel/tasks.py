@@ -466,8 +466,8 @@ class TaskScanner:
         processes = [(r.pid, r.process.start_ticks, r.process.comm) for r in runners]
         for pid, start, _ in self._sent_details.due_processes(processes, self._now_ns()):
             yield
-            known = self._readings.get(str(pid))
-            pid_of_parent = known.stat.parent_pid if known and known.stat else 0
+            last = self._readings.get(str(pid))
+            pid_of_parent = last.stat.parent_pid if last and last.stat else 0
             parent = self._readings.get(str(pid_of_parent))
             groups = files.read_text(f"{self._proc}/{pid}/cgroup")
             family = {

@@ -54,14 +54,14 @@ def cpuidle_part(root: Path, rows: Sequence[Cpu]) -> CpuFiles:
     # The directory names of the idle states that halt and of the state that polls, on the CPU with
     # the most states (CPUs of hybrids differ).
     idle, poll = list[str](), list[str]()
-    alike = all(row.type == rows[0].type for row in rows)
+    has_one_type = all(row.type == rows[0].type for row in rows)
     for row in rows:
-        own: dict[bool, list[str]] = {False: [], True: []}
+        names: dict[bool, list[str]] = {False: [], True: []}
         for path in clues.idle_state_paths(root, row.cpu):
-            own[files.read_word(f"{path}/name") == "POLL"].append(Path(path).name)
-        if len(own[False]) > len(idle):
-            idle, poll = own[False], own[True]
-        if alike and row.online:
+            names[files.read_word(f"{path}/name") == "POLL"].append(Path(path).name)
+        if len(names[False]) > len(idle):
+            idle, poll = names[False], names[True]
+        if has_one_type and row.online:
             break
     counters = [
         Counter(key, name, "s", "cpuidle", scale=1e-6, columns=len(states), parts=states)

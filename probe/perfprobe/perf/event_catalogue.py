@@ -363,16 +363,16 @@ def _event_rows(root: Path, catalogue: Catalogue) -> Iterator[dict[str, Any]]:
             "refused": None,
         }  # fmt: skip
 
-    for known in SOFTWARE_EVENTS:
-        yield row("software", known.name, known.description, known.unit, known.scale, [])
+    for event in SOFTWARE_EVENTS:
+        yield row("software", event.name, event.description, event.unit, event.scale, [])
     watchdog = files.read_number(f"{root}/proc/sys/kernel/nmi_watchdog") == 1
-    generic = {known.name: known for known in (*HARDWARE_EVENTS, *CACHE_EVENTS)}
+    generic = {event.name: event for event in (*HARDWARE_EVENTS, *CACHE_EVENTS)}
     for pmu in catalogue.cores:
-        for name, known in generic.items():
-            is_own = known in HARDWARE_EVENTS and known.config in COUNTED_KEYS
+        for name, event in generic.items():
+            is_own = event in HARDWARE_EVENTS and event.config in COUNTED_KEYS
             users = ["perftop"] if is_own else []
             users += ["NMI watchdog"] if watchdog and name == WATCHDOG_EVENT else []
-            yield row(pmu.name, name, known.description, known.unit, 1.0, users)
+            yield row(pmu.name, name, event.description, event.unit, 1.0, users)
         for name in event_names_of(pmu):
             if name not in generic and perf_pmus.event_code(pmu, name) is not None:
                 terms = files.read_word(f"{pmu.path}/events/{name}")

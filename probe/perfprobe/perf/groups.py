@@ -82,7 +82,7 @@ TIME_COUNTERS = (
 def cpu_part(
     kernel: Kernel,
     rows: Sequence[Cpu],
-    wanted: Mapping[int, Sequence[Event]],
+    planned_events: Mapping[int, Sequence[Event]],
     opened: Mapping[int, OpenedEvents],
     table: Sequence[Counter],
     *,
@@ -90,15 +90,15 @@ def cpu_part(
     mapped: bool = True,
     lacking: Iterable[tuple[int, str, Trouble]] = (),
 ) -> PerfPart:
-    """Creates a part with counters of CPUs from open groups. `wanted`: the events planned for each
-    CPU. `table`: the counters. `lacking`: CPU, key and reason of each missing counter. An offline
+    """Creates a part with counters of CPUs from open groups. `planned_events`: those of each CPU.
+    `table`: the counters. `lacking`: CPU, key and reason of each missing counter. An offline
     CPU is assumed to have the counters of an open CPU with the same planned events."""
     opened_by_events: dict[tuple[Event, ...], OpenedEvents] = {}
     for cpu, result in opened.items():
-        opened_by_events.setdefault(tuple(wanted[cpu]), result)
+        opened_by_events.setdefault(tuple(planned_events[cpu]), result)
 
     def events(cpu: int) -> list[Event]:
-        result = opened.get(cpu) or opened_by_events.get(tuple(wanted[cpu]))
+        result = opened.get(cpu) or opened_by_events.get(tuple(planned_events[cpu]))
         return [] if result is None else result.events
 
     def restrict(counter: Counter, keys: set[str]) -> Counter:

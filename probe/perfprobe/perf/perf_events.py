@@ -207,7 +207,7 @@ class OpenedEvents:
 
 def open_events(
     kernel: Kernel,
-    wanted: Mapping[int, Sequence[Event]],
+    wanted_events: Mapping[int, Sequence[Event]],
     *,
     timed: bool,
     mapped: bool = True,
@@ -220,11 +220,11 @@ def open_events(
 
     def open_on(cpu: int) -> OpenedEvents:
         def open_without(roles: Collection[str]) -> OpenedEvents:
-            events = [event for event in wanted[cpu] if event.role_or_key not in roles]
+            events = [event for event in wanted_events[cpu] if event.role_or_key not in roles]
             opened = open_group(
                 kernel, events, cpu, timed=timed, mapped=mapped, with_trial=with_trial
             )
-            yielded_keys = (event.key for event in wanted[cpu] if event not in events)
+            yielded_keys = (event.key for event in wanted_events[cpu] if event not in events)
             missing = dict.fromkeys(yielded_keys, YIELDED_TO_CHOSEN) | opened.missing
             return replace(opened, missing=missing)
 
@@ -236,12 +236,12 @@ def open_events(
             opened.group.close()
         return open_without(())
 
-    return dict(zip(wanted, run_in_threads(open_on, wanted), strict=True))
+    return dict(zip(wanted_events, run_in_threads(open_on, wanted_events), strict=True))
 
 
 def open_group(
     kernel: Kernel,
-    wanted: Sequence[Event],
+    wanted_events: Sequence[Event],
     cpu: int,
     *,
     timed: bool,
@@ -252,7 +252,7 @@ def open_group(
     with the times for which the group was enabled and counting. `mapped` makes it readable by
     RDPMC. `with_trial` runs a trial: events that do not count are dropped, then others in the order
     of DROPPED_ROLES until the group fits."""
-    events = list(wanted)
+    events = list(wanted_events)
     missing: dict[str, Trouble] = {}
     dropped: dict[str, Trouble | None] = {}
     while events:
@@ -277,11 +277,11 @@ def open_group(
         else:
             free = sum(event.is_core for event in attempt.events)
             missing |= _drop_reasons(dropped, free, kernel.root)
-            lacking = _unserved_keys(missing, attempt.events, wanted)
+            lacking = _unserved_keys(missing, attempt.events, wanted_events)
             host_only = attempt.host_only and any(event.is_core for event in attempt.events)
             return OpenedEvents(attempt.events, lacking, group, host_only)
     missing |= _drop_reasons(dropped, 0, kernel.root)
-    return OpenedEvents(missing=_unserved_keys(missing, [], wanted))
+    return OpenedEvents(missing=_unserved_keys(missing, [], wanted_events))
 
 
 def open_event(kernel: Kernel, event: Event, cpu: int, *, with_trial: bool = False) -> Group:
@@ -320,7 +320,7 @@ def group_fits(kernel: Kernel, events: Sequence[Event], cpu: int) -> bool:
 def _open_together(
     kernel: Kernel,
     cpu: int,
-    wanted: Sequence[Event],
+    wanted_events: Sequence[Event],
     *,
     timed: bool,
     mapped: bool,
@@ -338,7 +338,7 @@ def _open_together(
         for fd in reversed(fds):
             kernel.close(fd)
 
-    for event in wanted:
+    for event in wanted_events:
         if any(event.role_or_key == other.role_or_key for other in events):
             continue
         leader = fds[0] if fds else NO_LEADER
@@ -350,13 +350,13 @@ def _open_together(
                 reason = _error_alone(kernel, event, cpu, host_only=host_only)
             if reason is None:
                 close_all()
-                refused |= dict.fromkeys((event.key for event in wanted), TOO_FEW_COUNTERS)
+                refused |= dict.fromkeys((event.key for event in wanted_events), TOO_FEW_COUNTERS)
                 return OpenedEvents(missing=refused, does_not_fit=True)
             if reason.errno == errno.EOPNOTSUPP and event.is_core and not host_only:
                 # Guests own the PMU while they run, so events must exclude guests.
                 close_all()
                 return _open_together(
-                    kernel, cpu, wanted, timed=timed, mapped=mapped, host_only=True
+                    kernel, cpu, wanted_events, timed=timed, mapped=mapped, host_only=True
                 )
             refused[event.key] = access.perf_open_trouble(reason, kernel.root)
         else:
@@ -470,13 +470,13 @@ def _drop_reasons(
 
 
 def _unserved_keys(
-    missing: dict[str, Trouble], events: Sequence[Event], wanted: Sequence[Event]
+    missing: dict[str, Trouble], events: Sequence[Event], wanted_events: Sequence[Event]
 ) -> dict[str, Trouble]:
     """Returns the entries of `missing` whose role none of `events` has, one for each role."""
     served_roles = {event.role_or_key for event in events}
     lacking: dict[str, Trouble] = {}
     roles: set[str] = set()
-    for event in wanted:
+    for event in wanted_events:
         if event.role_or_key not in served_roles | roles and event.key in missing:
             lacking[event.key] = missing[event.key]
             roles.add(event.role_or_key)

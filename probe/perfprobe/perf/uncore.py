@@ -157,7 +157,7 @@ def _part(
     kernel: Kernel,
     kind: UncoreKind,
     pmu: Pmu,
-    wanted: dict[str, Event],
+    events_by_name: dict[str, Event],
     rows: Sequence[Cpu],
     online: Sequence[Cpu],
 ) -> PerfPart:
@@ -172,9 +172,11 @@ def _part(
         return chosen[:1] if chosen and kind.scope == "core" else chosen or [cpu]
 
     die = die_cpus(online[0].cpu)[0]
-    refused = {name: refusal_of(kernel, event, die) for name, event in wanted.items()}
-    events = {name: event for name, event in wanted.items() if refused[name] is None}
-    missing = [Missing(wanted[name].key, no.why, no.fix) for name, no in refused.items() if no]
+    refused = {name: refusal_of(kernel, event, die) for name, event in events_by_name.items()}
+    events = {name: event for name, event in events_by_name.items() if refused[name] is None}
+    missing: list[Missing] = []
+    for name, refusal in refused.items():
+        missing += refusal.missing(events_by_name[name].key) if refusal else []
     if kind.max_events is not None:  # with more events than counters, the kernel would rotate them
         reason = f"its unit has {kind.max_events} counters, and more informative events have them"
         names = list(events)

@@ -102,11 +102,11 @@ def conclude(check: Check, tries: Iterable[Outcome], cpus: Sequence[int], origin
         key=lambda result: rank(check, result[1]),
         default=NO_OUTCOME,
     )
-    alike = [cpu for cpu, result in by_cpu.items() if result[0] == verdict]
+    cpus_with_verdict = [cpu for cpu, result in by_cpu.items() if result[0] == verdict]
     result = Result(check.counter, check.workload, verdict, origin, disturbed=disturbed_cpus)
     result = replace(result, unit=check.unit, tolerance=check.tolerance, why=check.tolerance_reason)
     if outcome is None:
         return result
     expected, measured, error = outcome.expected, outcome.measured, outcome.error
     result = replace(result, expected=expected, measured=measured, error=error)
-    return replace(result, cpu=outcome.cpu, cpus=alike, scale=outcome.scale)
+    return replace(result, cpu=outcome.cpu, cpus=cpus_with_verdict, scale=outcome.scale)
