@@ -65,6 +65,15 @@ def test_impossible_requests_are_refused_in_one_line(
     assert (output.out, output.err.count("\n")) == ("", 1)
 
 
+@pytest.mark.parametrize("option", ["--sample", "--batch"])
+def test_times_of_a_stream_have_limits(tmp_path: Path, option: str) -> None:
+    stream = ["stream", "--source", "os", "--sysroot", str(tmp_path)]
+    for seconds in ("0.001", "3600"):
+        assert command.main([*stream, option, seconds]) == command.EXIT_UNAVAILABLE
+    for seconds in ("0.00099", "3600.1"):
+        assert command.main([*stream, option, seconds]) == command.EXIT_USAGE
+
+
 def test_the_tsc_is_measured_while_a_stream_opens_its_source(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -56,6 +56,13 @@ def test_parse_errors_name_the_fault(text: str, why: str) -> None:
     assert str(caught.value) == why
 
 
+def test_numbers_and_lists_have_limits() -> None:
+    assert len(cpu_sets.parse(f"0-{cpu_sets.MAX_CPU - 1}")) == cpu_sets.MAX_CPU
+    assert cpu_sets.parse("7".rjust(20, "0")) == [7]
+    with pytest.raises(ValueError, match="the highest CPU number is"):
+        cpu_sets.parse("7".rjust(21, "0"))
+
+
 def test_a_huge_range_allocates_no_memory() -> None:
     tracemalloc.start()
     with pytest.raises(ValueError):

@@ -53,6 +53,8 @@ def test_a_hybrid_has_core_types(tmp_path: Path) -> None:
     ("cpufreq/base_frequency", ("3700000",) * 2, "3200000", ["P"] * 16 + ["E"] * 16),
     ("cpu_capacity", ("1024",) * 2, "1024", [None] * 32),
     ("cpu_capacity", ("1024", "1000"), "960", [None] * 32),
+    ("cpu_capacity", ("1000",) * 2, "900", [None] * 32),
+    ("cpu_capacity", ("1000",) * 2, "899", ["P"] * 16 + ["E"] * 16),
     ("cpu_capacity", ("1024",) * 2, "0", [None] * 32),
 ])  # fmt: skip
 def test_core_types_by_capacity_or_base_clock(

@@ -54,6 +54,9 @@ def node(tmp_path: Path) -> Iterator[Node]:
 def test_a_cpu_in_softirqs_is_recorded_with_the_most_frequent_kinds(node: Node) -> None:
     assert node.record_after_second(0) == {}
     assert node.interrupts.record() == {}, "no time has passed"
+    assert node.record_after_second(2) == {}
+    assert node.record_after_second(3) == {"0": [0.4, 0.0, 0.03, [], []]}
+    assert node.record_after_second(2) == {}
     assert node.record_after_second(40) == {"0": [0.4, 0.0, 0.4, [], []]}
     assert node.interrupts.kernel_shares == {0: 0.1, 4: 0.01}
     lines = [("36 virtio1-req.0", 9000), ("local timer interrupts", 250)]

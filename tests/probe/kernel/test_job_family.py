@@ -10,6 +10,7 @@ import pytest
 from waiting import wait_for
 
 from perfprobe.errors import Unavailable
+from perfprobe.kernel import job_threads
 from perfprobe.kernel.job_threads import ProcessFamily, WatchedJob
 from perfprobe.kernel.task_files import TaskStat
 from perfprobe.kernel.tasks import TaskScanner
@@ -39,6 +40,12 @@ def test_a_former_member_stays_in_the_family() -> None:
     pids(family, p1=(0, 1), p10=(1, 500), p12=(10, 520))
     assert pids(family, p1=(0, 1), p12=(1, 520), p14=(12, 600)) == ["12", "14"]
     assert pids(family, p1=(0, 1), p12=(1, 900)) == [], "another with its number"
+
+
+def test_a_name_has_as_many_bytes_as_the_kernel_keeps() -> None:
+    assert job_threads.parse_pid("x" * 15) is None
+    with pytest.raises(ValueError, match="15 bytes"):
+        job_threads.parse_pid("x" * 16)
 
 
 def test_an_older_process_had_a_different_parent() -> None:

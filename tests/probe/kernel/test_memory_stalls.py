@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trees
 
-from perfprobe.kernel.memory_stalls import MemoryStalls
+from perfprobe.kernel.memory_stalls import MAX_GROUPS, MIN_STALL_US, MemoryStalls
 
 V1 = "32 31 0:29 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
 V2 = "41 31 0:38 / /sys/fs/cgroup/{at} rw,nosuid - cgroup2 cgroup2 rw\n"
@@ -61,6 +61,25 @@ def test_groups_of_other_tasks_are_read_only_while_pressure_rises(tmp_path: Path
         write_second(tmp_path, n, stalled_us=50_000, version=2)
         record = stalls.record([], [7])
     assert record["groups"] == {"/job": [63_000_576, 70, 300, 50_000]}
+    stalls.close()
+
+
+def test_a_stall_of_the_minimum_is_recorded_with_a_limited_number_of_groups(tmp_path: Path) -> None:
+    """No count of /proc/vmstat rises."""
+    pids = range(100, 101 + MAX_GROUPS)
+    stalls = MemoryStalls(tmp_path)
+    for n in range(2):
+        write_second(tmp_path, 0, stalled_us=0, version=2)
+        pressure = f"some avg10=0.00 avg60=0.00 avg300=0.00 total={MIN_STALL_US * n}\n"
+        trees.put(tmp_path, "proc/pressure/memory", pressure)
+        for pid in pids:
+            trees.put(tmp_path, f"proc/{pid}/cgroup", f"0::/job{pid}\n")
+        if n == 0:
+            stalls = MemoryStalls(tmp_path)
+            assert stalls.record(pids) == {}
+    record = stalls.record([], pids)
+    assert (record["stalled_us"], record["counts"]) == (MIN_STALL_US, {})
+    assert [*record["groups"]] == [f"/job{pid}" for pid in pids[:MAX_GROUPS]]
     stalls.close()
 
 

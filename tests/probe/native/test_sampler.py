@@ -20,7 +20,13 @@ import perfprobe.native.sampler
 from perfprobe import wire
 from perfprobe._native import lib
 from perfprobe.native import tsc_rate
-from perfprobe.native.batches import MAX_BATCH_BYTES, MAX_BATCH_FRAMES, MAX_BATCH_NS, BatchSchedule
+from perfprobe.native.batches import (
+    MAX_BATCH_BYTES,
+    MAX_BATCH_FRAMES,
+    MAX_BATCH_NS,
+    BatchSchedule,
+    sample_count,
+)
 from perfprobe.native.sampler import DrainedRound, RowPlan, Sampler, Slot
 
 PERIOD_NS = 5_000_000
@@ -195,6 +201,11 @@ def test_rounds_of_full_rings_are_skipped(
         drained = sampler.drain()
     assert drained is not None
     assert (drained.number, sampler.late_rounds) == (skipped, skipped)
+
+
+def test_a_span_that_was_rounded_down_has_all_its_samples() -> None:
+    counts = {span: sample_count(span, 1000) for span in (984, 991, 1000, 1984, 1991)}
+    assert counts == {984: 0, 991: 1, 1000: 1, 1984: 1, 1991: 2}
 
 
 @pytest.mark.parametrize(("period_ns", "push_ns"), [(10**9, 10**6), (10**6, 250_000)])

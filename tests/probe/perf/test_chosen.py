@@ -46,6 +46,14 @@ def test_software_events_share_a_group_and_need_no_pmu(tmp_path: Path) -> None:
     assert (slot.column, slot.count) == (0, 4)
 
 
+@pytest.mark.parametrize(("events", "groups"), [(16, 1), (17, 17)])
+def test_a_group_has_a_limited_number_of_events(tmp_path: Path, events: int, groups: int) -> None:
+    skylake(tmp_path)
+    text = ",".join(f"r{n}" for n in range(1, events + 1))
+    parts = open_chosen_events(tmp_path, fakeperf.Kernel(counters=40), text)
+    assert len(parts) == groups
+
+
 def test_events_that_do_not_fit_take_turns(tmp_path: Path) -> None:
     skylake(tmp_path)
     kernel = fakeperf.Kernel(counters=8)

@@ -233,6 +233,11 @@ def test_invalid_lists_are_refused(text: str) -> None:
         parse_groups(text)
 
 
+def test_a_list_may_have_as_many_events_as_the_limit() -> None:
+    groups = parse_groups(",".join(f"r{i}" for i in range(MAX_EVENTS)))
+    assert len(groups) == MAX_EVENTS
+
+
 @pytest.mark.parametrize(("word", "name"), [
     ("contxt", "context-switches"), ("contxt-switches", "context-switches"),
     ("Page_fault", "page-faults"), ("retird", "mem_load_retired.l1_hit"),

@@ -74,6 +74,16 @@ def test_the_clock_of_each_controller_of_a_server_is_counted(tmp_path: Path) -> 
     assert kernel.groups[-1].at == [0, 3, 6]
 
 
+@pytest.mark.parametrize(("controllers", "has_clock"), [(31, True), (32, False)])
+def test_the_clock_is_left_out_if_it_does_not_fit(
+    tmp_path: Path, controllers: int, has_clock: bool
+) -> None:
+    two_packages(tmp_path)
+    ice_lake_server(tmp_path, ["0,4"] * controllers, clockticks="event=0x00")
+    part = memory_part(tmp_path, fakeperf.Kernel())
+    assert ("memory_clock" in {c.key for c in part.counters}) is has_clock
+
+
 def test_a_clock_that_some_controllers_lack_is_not_counted(tmp_path: Path) -> None:
     two_packages(tmp_path)
     ice_lake_server(tmp_path, ["0,4"] * 2, clockticks="event=0x00")

@@ -49,7 +49,8 @@ CHECK = Check("x", "", "", 0.01, "")
 
 @pytest.mark.parametrize(
     ("measured", "max_loss", "max_gain", "expected"),
-    [(100.9, 0, 0, "trusted"), (102, 0, 0, "close"), (104, 0, 0, "unusable"),
+    [(100.9, 0, 0, "trusted"), (101, 0, 0, "trusted"), (102, 0, 0, "close"),
+     (103, 0, 0, "close"), (104, 0, 0, "unusable"),
      (104, 0, 5, "disturbed"), (105.9, 0, 5, "disturbed"), (104, 5, 0, "unusable"),
      (96, 5, 0, "disturbed"), (94.1, 5, 0, "disturbed"),
      (96, 0, 5, "unusable"), (0, 0, 1e9, "unusable")],

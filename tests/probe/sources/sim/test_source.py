@@ -260,6 +260,16 @@ def test_omitted_parameters_have_defaults() -> None:
     )
 
 
+def test_speeds_and_samples_have_limits() -> None:
+    assert [parse_spec(f"idle,speed={speed}").speed for speed in ("0.001", "1e6")] == [0.001, 1e6]
+    for speed in ("0.00099", "1000001"):
+        with pytest.raises(ValueError, match="speed"):
+            parse_spec(f"idle,speed={speed}")
+    assert SimSource("sim:idle", 1_000_000).hello.sample_ns == 1_000_000
+    with pytest.raises(ValueError, match="at least 1 ms"):
+        SimSource("sim:idle", 999_999)
+
+
 @pytest.mark.parametrize(("text", "message"), [
     ("sim:nonsense", "unknown scenario 'nonsense'; known: idle, steady"),
     ("sim:idle,cpus=x", "cpus=x: a number from 1 to 4096"),
