@@ -49,6 +49,17 @@ def test_each_cpu_list_can_replace_the_others(tmp_path: Path, name: str) -> None
     assert [row.cpu for row in topology.read_cpus(tmp_path)] == [0, 1, 3]
 
 
+def test_an_offline_cpu_without_a_list_is_found_by_its_own_file_or_proc_stat(
+    tmp_path: Path,
+) -> None:
+    trees.put(tmp_path, f"{trees.CPU}/present", "0-3\n")
+    trees.put(tmp_path, f"{trees.CPU}/cpu1/online", "0\n")
+    trees.put(tmp_path, f"{trees.CPU}/cpu2/online", "1\n")
+    trees.put(tmp_path, "proc/stat", "cpu  1 0 0 0\ncpu0 1 0 0 0\ncpu1 1 0 0 0\n")
+    rows = topology.read_cpus(tmp_path)
+    assert [row.online for row in rows] == [True, False, True, False]
+
+
 def test_the_older_name_of_the_siblings_list_is_read(tmp_path: Path) -> None:
     trees.xeon(tmp_path, cores=2)
     for n in range(8):

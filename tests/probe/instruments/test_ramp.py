@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import command
 import fakeperf
@@ -285,10 +286,13 @@ def measured_runs(
     for name in ("gone_at", "back_at", "slow"):
         ctypes.c_uint64.in_dll(library, name).value = faults.get(name, 0)
     group = fakeperf.Group([], timed=True, address=library.made_up(), uses_rdpmc=True)
-    monkeypatch.setattr("perfprobe.perf.perf_pmus.open_core_event", lambda *_, **__: group)
+    open_event = Mock(return_value=group)
+    monkeypatch.setattr("perfprobe.perf.perf_pmus.open_core_event", open_event)
     cpu = max(os.sched_getaffinity(0))
     with affinity.pinned_to(cpu):
         result = ramp.measure_runs(WORK, tsc_rate.calibrate().hz, cpu, [])
+    assert open_event.call_args.args[1:] == (cpu, CYCLES)
+    assert open_event.call_args.kwargs == {"by_rdpmc": True, "with_trial": True}
     assert group.closed
     return result
 

@@ -104,6 +104,20 @@ def test_a_counter_that_stopped_in_only_one_trial_is_used() -> None:
     assert len(trials) == MAX_TRIALS
 
 
+def test_the_trial_with_the_fewest_implausible_counts_decides() -> None:
+    kernel = fakeperf.Kernel()
+    plain, trials = kernel.trial, list[int]()
+
+    def stop_two_counters_first(group: fakeperf.Group, cpu: int, cpu_ns: int) -> Trial:
+        trial = plain(group, cpu, cpu_ns)
+        trials.append(cpu_ns)
+        stopped = {0, 1} if len(trials) == 1 else {1} if len(trials) <= MAX_TRIALS else set()
+        return replace(trial, counts=[0 if i in stopped else n for i, n in enumerate(trial.counts)])
+
+    kernel.trial = stop_two_counters_first  # type: ignore[method-assign]
+    assert run(kernel).missing.keys() == {ALL[1].key}
+
+
 @pytest.mark.parametrize(("error", "fits"), [(errno.EIO, False), (errno.EPERM, True)])
 def test_a_group_that_cannot_be_read_does_not_fit(error: int, fits: bool) -> None:
     """Reading a pinned group that got no counters fails with EIO; other errors do not show whether

@@ -25,6 +25,8 @@ from perfprobe.polled.firmware_limits import (
     PROCHOT,
     REQUEST,
     TABLE_BYTES,
+    TABLE_FORMAT,
+    TABLE_REQUEST,
     Hsmp,
     HsmpTable,
     send_message,
@@ -61,6 +63,29 @@ def test_the_message_is_the_kernels(tmp_path: Path) -> None:
     packed = MESSAGE_FORMAT.pack(FREQUENCY_LIMIT, 2, 3, *range(4, 12), 12).hex()
     assert packed[: len(message)] == message
     assert MESSAGE_FORMAT.size == REQUEST >> 16 & 0x3FFF
+
+
+def test_the_driver_writes_the_table_to_the_given_memory(
+    turin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = Counter[tuple[int, int]]()
+
+    def ioctl(_fd: int, request: int, data: bytes) -> None:
+        address, size, socket, _ = TABLE_FORMAT.unpack(data)
+        requests[request, size] += 1
+        if size > TABLE_BYTES:
+            raise OSError(errno.EINVAL, "too much")
+        ctypes.memmove(address, Firmware()(socket, size), size)
+
+    monkeypatch.setattr(fcntl, "ioctl", ioctl)
+    trees.put(turin, "dev/hsmp", "")
+    rows = [row for row in topology.read_cpus(turin) if not row.package]
+    source = HsmpTable(turin, rows)
+    assert source.block.counters
+    ((_, values),) = source.read()
+    assert None not in values
+    assert {request for request, _ in requests} == {TABLE_REQUEST}
+    source.close()
 
 
 def test_a_message_has_no_arguments_and_asks_for_its_words(

@@ -24,7 +24,7 @@ from perfprobe.cpu.model_terms import Uarch
 from perfprobe.programming.source import MsrSource, open_msr
 from perfprobe.registers import limits, parts
 from perfprobe.registers.msr import MsrError, Registers
-from perfprobe.registers.parts import Reading
+from perfprobe.registers.parts import CpuKind, Reading
 from perfprobe.wire import Cpu, Frame, Hello, Identity, Missing, Turbo
 from perftop.model.kinds import Episode
 from perftop.session.session import Session
@@ -384,6 +384,14 @@ def test_haswell_ep_has_reasons_at_another_address_and_no_hwp(tmp_path: Path) ->
     assert limits.parts[7:11] == ["bit 7", "electrical", "bit 9", "multi-core turbo"]
     assert why["hwp_epp"] == why["hwp_max"] == "CPUID does not report HWP"
     assert len(find_counter(hello, "core_thermal")[2].parts) == 4
+
+
+def test_a_model_may_have_the_thermal_status_of_cores_only() -> None:
+    bonnell = model.find_uarch("GenuineIntel", 6, 0x1C, 1)
+    kind = CpuKind([0], [0], bonnell, cpuid.read_no_leaf)
+    assert limits._thermal_readings(kind, "package") == [
+        Missing("package_thermal", "no register is known for it (Bonnell)")
+    ]
 
 
 @pytest.mark.parametrize(("rows", "kinds"), [
