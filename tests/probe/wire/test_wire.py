@@ -88,6 +88,14 @@ def test_messages_survive_a_round_trip(step: int) -> None:
     assert read(data, step) == STREAM
 
 
+@pytest.mark.parametrize("size", [200, 300, 70_000])
+def test_texts_and_binary_data_of_any_length_are_single_elements(size: int) -> None:
+    value = {"data": bytes(size), "text": "t" * size}
+    assert wire.unpack(msgpack.packb(value), 5) == value
+    with pytest.raises(wire.WireError, match="too many elements"):
+        wire.unpack(msgpack.packb(value), 4)
+
+
 def test_a_stream_can_be_written_with_msgpack_alone() -> None:
     """The writer follows only the docstring; unknown keys are skipped."""
     body = {
