@@ -207,7 +207,9 @@ class Report:
     @cached_property
     def ruled_out_losses(self) -> list[str]:
         """Brief results on the losses that certainly cost less than each named cause or, if none is
-        named, than MIN_SHARE."""
+        named, than MIN_SHARE; [] if no thread of the job was seen."""
+        if self.job and not self.totals.times.threads:
+            return []
         min_share = min((finding.share for finding in self.named_findings), default=MIN_SHARE)
         return [check.brief_result for check in self.checks if check.is_ruled_out(min_share)]
 

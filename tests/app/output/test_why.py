@@ -204,6 +204,7 @@ def test_a_job_without_a_sample_is_not_reported_as_healthy() -> None:
     first, *rest = printed_report(result)
     assert first.startswith("No process named lmpp was found")
     assert not any(line.startswith("Working") for line in rest), "only the machine works"
+    assert result.ruled_out_losses == [], "nothing is known, so nothing is ruled out"
     session.neighbours.watched_job.name = "web.service"
     result = replace(result, job="web.service")
     assert answer(result).startswith("No process in web.service was found")
@@ -457,6 +458,7 @@ def test_little_memory_pressure_of_many_cpus_does_not_rule_out_memory_for_a_job(
     """The kernel's number is a mean over busy CPUs; all of it can be one thread's."""
     result = empty_report(sampled(Machine(cores=16))[0])
     result.interval.machine["pressure_memory"] = pressure
+    result.totals.times.threads[1, 1] = TaskTimes("job")
     for job, expected in [(None, True), ("job", is_ruled_out)]:
         ruled_out = " ".join(replace(result, job=job).ruled_out_losses)
         assert ("waiting for memory" in ruled_out) == expected
