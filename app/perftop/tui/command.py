@@ -273,6 +273,7 @@ def run(
     ascii_ = not supports_unicode()
     source = CommandSource(tty, lambda: open_stream(probe), interval_ns, lambda: probe.link)
     app = PerfTopApp(source, config, ascii_=ascii_)
+    app.restore_theme()
 
     async def run_app() -> None:
         with drawing_on_stdout():

@@ -21,8 +21,10 @@ from perftop.base import errors
 from perftop.base.text import count_noun, long_duration
 from perftop.process.job import EXEC_FAILURES
 from perftop.process.job_terminal import MAX_LINES, JobTerminal, OutputLines
+from perftop.tui import command
 from perftop.tui.app import PerfTopApp
 from perftop.tui.command import CommandSource
+from perftop.tui.config import Config
 from perftop.tui.frame.command_output import Output
 from perftop.tui.frame.monitor import Monitor
 from perftop.tui.frame.top import MIN_HEIGHT_FOR_GAPS, ScreenState, TopLines
@@ -307,6 +309,15 @@ async def test_a_bug_while_the_stream_is_read_is_reported(monkeypatch: pytest.Mo
         run.feed.frames(1)
         await until_true(lambda: crash.called, "the error is handled")
         run.app.exit()
+
+
+def test_the_theme_chosen_last_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    restore_theme = Mock()
+    monkeypatch.setattr(PerfTopApp, "restore_theme", restore_theme)
+    monkeypatch.setattr(command, "run_loop", Mock())
+    with JobTerminal(["true"], 80, 24) as tty:
+        command.run(Mock(), tty, INTERVAL_NS, Config())
+    assert restore_theme.called
 
 
 @pytest.mark.parametrize(
