@@ -357,9 +357,12 @@ def _verdict_from(
         text = f"No verdict: no samples in {long_duration(VERDICT_SPAN_NS)}"
         return Verdict(text, (), theme.UNKNOWN, 0.0, is_past=is_past)
     text = answer(report).removesuffix(".")
-    losses, span_s = _losses_by_name(report.findings), totals.elapsed_s
+    losses, wanted_s = _losses_by_name(report.findings), report.sums.whole_s
+    if report.is_too_short:
+        losses, wanted_s = (), nan
+    span_s = totals.elapsed_s
     if not report.named_findings:
-        is_known = totals.times.has_waits and isfinite(report.sums.lost_ratio)
+        is_known = totals.times.has_waits and isfinite(report.lost_ratio)
         sign = CALM_SIGN if is_known else "·"
         busy = report.interval.values.mean("util", session.selected)
         is_busy_known = report.job is None and isfinite(busy)
@@ -379,7 +382,6 @@ def _verdict_from(
         severity, sign = max(first.share, first.victim_share, running), _marker(first.cause[0])
         active_ns = round(1e9 * (span_s if first.active_s is None else first.active_s))
         verdict = Verdict(text, pieces, sign, severity, first.cause, active_ns, remedy=first.hint)
-    wanted_s = report.sums.whole_s
     return replace(
         verdict, is_past=is_past, losses=losses, wanted_s=wanted_s, span_s=span_s, report=report
     )
@@ -443,7 +445,8 @@ def _edge_and_state(verdict: Verdict) -> tuple[Run, theme.LineState]:
 
 MAX_BAR_WIDTH, MIN_BAR_WIDTH = 40, 26
 """Cells of the bar on a wide and on a narrow screen."""
-MIN_WIDTH_FOR_BAR = 100
+MIN_WIDTH_FOR_BAR, MIN_WIDTH_FOR_WORDS = 140, 100
+"""Minimum width in cells of a screen with the longer bar, and of one with words beside it."""
 _CAUSE_STYLES = "loss-9", "steal", "over"
 """Styles of the second and of further causes in the bar."""
 SHAPES_BY_GLYPHS = {"shapes": "▒░", "ascii": "x:"}
@@ -468,12 +471,14 @@ def loss_line(
     end = [*fit_line([*keys], size - width(runs) - 4, 3), (" ", "text")]
     room = size - width(runs) - width(end)
     strip: list[Run] = [("10 min ", "dim"), *map(loss_cell, verdict.loss_history)]
-    if any(map(isfinite, verdict.loss_history)) and width(strip) + 6 <= room:
+    wordings: list[list[Run]] = [[(verdict.duration_text, "text")]]
+    if not verdict.duration_text or size >= MIN_WIDTH_FOR_WORDS:
+        wordings = _loss_words(verdict)
+    words_width = min(map(width, wordings), default=0)
+    strip_width = width(strip) + (8 + words_width if words_width else 6)
+    if any(map(isfinite, verdict.loss_history)) and strip_width <= room:
         end = [*strip, ("   ", "text"), *end]
         room -= width(strip) + 3
-    wordings: list[list[Run]] = [[(verdict.duration_text, "text")]]
-    if not verdict.duration_text or size >= MIN_WIDTH_FOR_BAR:
-        wordings = _loss_words(verdict)
     words = next((w for w in wordings if width(w) + 5 <= room), [])
     return justify([*runs, ("  ", "text"), *words], end, size), line_state
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import groupby, pairwise
 from math import nan, sin
 from pathlib import Path
@@ -36,7 +37,14 @@ from perftop.tui.frame.top import AppStatus, TopLines, alert_line
 from perftop.tui.replay import ReplaySource
 from perftop.tui.shared import verdict as verdict_module
 from perftop.tui.shared.episode_style import ended_sentence, episodes_during
-from perftop.tui.shared.verdict import CALM_SIGN, Loss, Verdict, loss_line, verdict_at
+from perftop.tui.shared.verdict import (
+    CALM_SIGN,
+    HISTORY_CELLS,
+    Loss,
+    Verdict,
+    loss_line,
+    verdict_at,
+)
 from perftop.verbs.options import SHIPPED_DIRECTORY
 
 SECOND = 1_000_000_000
@@ -325,15 +333,18 @@ def test_a_wait_does_not_begin_with_that_of_other_tasks_on_its_cpu() -> None:
     assert not session.ended, "cron still waits"
 
 
-def job_messages(watch: str, samples: int, pid_at: Callable[[int], int]) -> list[wire.Message]:
+def job_messages(
+    watch: str, samples: int, pid_at: Callable[[int], int], sample_ns: int = SECOND // 20
+) -> list[wire.Message]:
     """Returns the messages of a job beside two hogs, whose only thread waits half of its time.
-    `pid_at`: its PID at a sample; 0: the job does not run."""
+    `pid_at`: its PID at a sample; 0: the job does not run. `sample_ns`: for how long it runs in a
+    sample, in ns."""
     runs_by_pid: dict[int, int] = {}
 
     def records(seq: int) -> dict[str, Any]:
         pid, threads = pid_at(seq), {}
         if pid:
-            ran_ns = (seq - runs_by_pid.setdefault(pid, seq)) * SECOND // 20
+            ran_ns = (seq - runs_by_pid.setdefault(pid, seq)) * sample_ns
             threads = {f"{pid}": [pid, "make", 1, ran_ns, ran_ns, 0, 0]}
         return HOGS | {"watched": {"threads": threads, "more": 0}}
 
@@ -357,6 +368,25 @@ def test_a_job_that_has_ended_is_judged_over_its_whole_time() -> None:
     past = verdict_at(session, moment)
     assert past is not None
     assert past.text == "Process 70 was not running, so nothing is known about it"
+
+
+def test_a_job_that_wanted_a_cpu_for_a_moment_has_no_lost_share() -> None:
+    """Its screen once said 'too short a time to give shares of it' above 'lost 50 %' and a tick."""
+    messages = job_messages("70", 61, lambda _: 70, SECOND // 2000)
+    verdict = session_and_verdicts(messages)[1][-1][1]
+    assert "too short a time to give shares" in verdict.text
+    assert verdict.marker == "·"
+    assert strips.text(loss_line(verdict, 160, [], "colour")[0]).split()[:2] == ["lost", "–"]
+
+
+def test_the_history_of_losses_gives_way_to_words() -> None:
+    losses = Loss(0.36, "▣", "quota"), Loss(0.04, "◐", "waits")
+    verdict = Verdict("", (), "▣", 0.36, losses=losses, wanted_s=9.9, span_s=10.0)
+    verdict = replace(verdict, loss_history=(0.36,) * HISTORY_CELLS)
+    for size in range(70, 160):
+        line = strips.text(loss_line(verdict, size, [], "colour")[0])
+        assert "36.0 quota" in line
+        assert ("10 min" in line) == (size >= 88)
 
 
 def test_the_loss_of_an_ended_job_does_not_go_on_until_another_begins() -> None:
