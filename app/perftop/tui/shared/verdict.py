@@ -16,6 +16,7 @@ from perftop.base.text import (
     long_duration,
     percent,
     running_time,
+    short_duration,
     short_percent,
     time_of_day,
 )
@@ -534,10 +535,11 @@ def _loss_words(verdict: Verdict) -> list[list[Run]]:
     if not verdict.wanted_s > 0:
         return []
     lost_s = verdict.lost_share * verdict.wanted_s
-    lost_text = f"{lost_s:.{1 if lost_s >= 1 else 2}f} s"
-    if lost_s < 0.01:
-        lost_text = f"{1e3 * lost_s:.0f} ms"
-    findings, ran_text = verdict.report.findings, f"{verdict.wanted_s - lost_s:.1f} s"
+    ran_text, lost_text = (
+        short_duration(s) if s < 0.01 else f"{s:.{1 if s >= 1 else 2}f} s"
+        for s in (verdict.wanted_s - lost_s, lost_s)
+    )
+    findings = verdict.report.findings
     verb = _VERBS.get(findings[0].cause[1], "lost") if findings else "lost"
     parts: list[Run] = [("ran ", "dim"), (ran_text, "text"), (f", {verb} ", "dim")]
     parts.append((lost_text, "text"))

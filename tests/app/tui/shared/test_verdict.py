@@ -379,6 +379,19 @@ def test_a_job_that_wanted_a_cpu_for_a_moment_has_no_lost_share() -> None:
     assert strips.text(loss_line(verdict, 160, [], "colour")[0]).split()[:2] == ["lost", "–"]
 
 
+@pytest.mark.parametrize(("wanted_s", "words"), [
+    (0.204, "ran 4 ms, lost 0.20 s"), (0.22, "ran 0.02 s, lost 0.20 s"),
+    (1.3, "ran 1.1 s, lost 0.20 s"),
+])  # fmt: skip
+def test_a_short_time_is_never_zero(wanted_s: float, words: str) -> None:
+    verdict = session_and_verdicts(messages_of_two_hogs(61))[1][-1][1]
+    assert verdict.report is not None
+    report_ = replace(verdict.report, findings=[])
+    losses = (Loss(0.2 / wanted_s, "◐", "waits"),)
+    short = replace(verdict, losses=losses, wanted_s=wanted_s, report=report_)
+    assert words in strips.text(loss_line(short, 160, [], "colour")[0])
+
+
 def test_the_history_of_losses_gives_way_to_words() -> None:
     losses = Loss(0.36, "▣", "quota"), Loss(0.04, "◐", "waits")
     verdict = Verdict("", (), "▣", 0.36, losses=losses, wanted_s=9.9, span_s=10.0)
