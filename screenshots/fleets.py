@@ -113,6 +113,9 @@ def machine(name: str, story: Story, *, load: float = 0.97, guest: bool = False)
 def _gone(name: str, since_s: float) -> Machine:
     node = machine(name, LIMITED)
     node.silent_since = NOW - since_s
+    while node.history.times[-1] > node.silent_since:
+        node.history.times.pop()
+        node.history.points.pop()
     node.fall_silent(NOW, f"{name}: connection: timed out", NOW + 24)
     return node
 
