@@ -266,6 +266,16 @@ def at_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(stdio, "isatty", lambda: True)
 
 
+@pytest.mark.parametrize("files", [["demo:quota"], ["demo:good-run", "demo:bad-run"]])
+def test_recordings_are_not_drawn_on_a_dumb_terminal(
+    files: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at_terminal(monkeypatch)
+    monkeypatch.setenv("TERM", "dumb")
+    assert cli.main(["replay", *files]) == USAGE
+    assert "the screen needs a terminal" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("spare_lines", "is_paged"), [(1, False), (0, True)])
 def test_a_list_without_a_spare_line_on_the_terminal_is_paged(
     spare_lines: int, is_paged: bool, monkeypatch: pytest.MonkeyPatch

@@ -16,7 +16,7 @@ from textual.worker import Worker
 
 from perfprobe import wire
 from perftop.base.errors import USAGE, Failed
-from perftop.base.text import clock_time
+from perftop.base.text import clock_time, is_full_terminal
 from perftop.recording import file, player
 from perftop.recording.file import AnyRecording
 from perftop.recording.player import Playback, PlayClock, Seeker
@@ -317,7 +317,8 @@ def run(path: Path, interval_ns: int, config: Config, *, mouse: bool = True) -> 
     """Runs the app; returns the exit status. Raises Failed if there is nothing to replay."""
     with file.open_recording(path) as recording:
         source = ReplaySource(recording, interval_ns)
-        if not (sys.stdin.isatty() and sys.stdout.isatty()):  # errors in the file are raised first
+        # Errors in the file are raised first.
+        if not (sys.stdin.isatty() and is_full_terminal(sys.stdout)):
             verbs = "perftop summary, perftop export"
             raise Failed(f"the screen needs a terminal; for pipes and files: {verbs}", USAGE)
         return run_app(source, config, mouse=mouse)
