@@ -587,12 +587,12 @@ def test_the_second_row_has_the_bar_of_what_tasks_wanted(
     losses: tuple[Loss, ...], wanted_s: float, span_s: float, words: str
 ) -> None:
     verdict = Verdict("t", (), "◐", 0.3, losses=losses, wanted_s=wanted_s, span_s=span_s)
-    runs, line_state = loss_line(verdict, 120, [], "colour")
+    runs, line_state = loss_line(verdict, 140, [], "colour")
     assert " ".join(strips.text(runs).removeprefix("▌").split()) == words
-    assert (line_state, len(strips.text(runs))) == ("victim", 120)
+    assert (line_state, len(strips.text(runs))) == ("victim", 140)
 
 
-@pytest.mark.parametrize(("size", "text_start"), [(100, 58), (99, 44)])
+@pytest.mark.parametrize(("size", "text_start"), [(140, 58), (139, 44)])
 def test_the_bar_is_shorter_on_a_narrow_screen(size: int, text_start: int) -> None:
     verdict = Verdict("t", (), "◐", 0.3, losses=(MEMORY,), wanted_s=20.0, span_s=10.0)
     line = strips.text(loss_line(verdict, size, [], "colour")[0])
