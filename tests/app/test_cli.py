@@ -371,3 +371,13 @@ def test_the_default_interval_consists_of_whole_samples(
     assert options.interval_and_sample(given, 500_000_000) == tuple(
         int(ms * 1e6) for ms in times_ms
     )
+
+
+@pytest.mark.parametrize(("duration_ms", "interval_ms"), [(30, 10_000), (11, 3_600_000)])
+def test_a_default_period_need_not_divide_the_interval_exactly(
+    duration_ms: int, interval_ms: int
+) -> None:
+    duration, interval = duration_ms * 1_000_000, interval_ms * 1_000_000
+    given = argparse.Namespace(interval=interval, sample=None, duration=duration)
+    _, sample = options.interval_and_sample(given)
+    assert 0.9 * duration < sample <= duration

@@ -261,7 +261,7 @@ def interval_and_sample(
         raise Failed("--sample must not be longer than the interval (-i)", USAGE)
     if sample > duration_ns:
         raise Failed("--sample must not be longer than --duration: nothing would be sampled", USAGE)
-    if abs(interval / sample - round(interval / sample)) > 1e-6:
+    if args.sample and abs(interval / sample - round(interval / sample)) > 1e-6:
         raise Failed("the interval (-i) must be a multiple of --sample", USAGE)
     return interval, sample
 
