@@ -87,7 +87,7 @@ class RecentLosses:
         if first_ns <= totals.start_ns + VERDICT_SPAN_NS // 2:
             return totals
         if session.history is None:
-            return totals.minus(states[-2])
+            return totals.minus(states[-2]) if len(states) > 1 else totals
         span_ns = min(VERDICT_SPAN_NS, max_read_ns(session))
         return session.totals_between(totals.end_ns - span_ns, totals.end_ns) or totals
 

@@ -238,6 +238,16 @@ def test_losses_after_a_gap_are_those_of_all_its_seconds(tmp_path: Path) -> None
     assert lost_s["scheduler"] == pytest.approx([7.0, 31.0, 1.0], abs=0.6)
 
 
+def test_losses_of_a_long_first_sample_are_known(tmp_path: Path) -> None:
+    """The first sample is longer than the seconds of a report."""
+    machine, hogs = Machine(cores=2), queue_records(cpu1=[(11, "hogA", 0.5, 0.5)])
+    frames = [machine.frame(seq, records=hogs) for seq in (0, 600, 610)]
+    history = indexed(write_recording(tmp_path / "file", machine.hello, frames)).loss_history
+    known_s, _, lost_s = history.between(np.array([0, 60, 61]) * 10**9)
+    assert known_s == pytest.approx([60.0, 1.0])
+    assert lost_s["scheduler"][1] == pytest.approx(0.5, abs=0.1)
+
+
 def test_each_wait_is_listed_once_and_the_last_one_is_still_running(tmp_path: Path) -> None:
     hogs = queue_records(cpu1=[(11, "hogA", 0.5, 0.5), (12, "hogB", 0.5, 0.5)])
     waits_s = range(20), range(40, 60), range(80, 100)
