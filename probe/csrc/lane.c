@@ -122,7 +122,8 @@ static bool read_all(struct pp_lane *lane, enum pp_clock clock, uint64_t *entry)
     bool here = true, wide;
 
     if (lane->cpu == PP_ANYWHERE) {
-        /* A wide read has no flag: the rows are times in ticks of 10 ms, far longer than a read. */
+        /* Wide reads are not flagged: the rows are times in ticks of 10 ms, much longer than any
+         * read. */
         if (lane->n_rows)
             read_together(lane, lane->rows, lane->n_rows, clock, slots, entry, &wide);
         return true;

@@ -180,9 +180,9 @@ class NeighbourLosses:
         return ended
 
 
-def _total_loss(share: PositionLoss) -> Floats:
-    """Returns the loss of a position and its weight, including the current pause."""
-    return np.asarray(share.totals.sums + sum(share.pause_sums))
+def _total_loss(loss: PositionLoss) -> Floats:
+    """Returns the sums of a loss (the loss and its weight), including the current pause."""
+    return np.asarray(loss.totals.sums + sum(loss.pause_sums))
 
 
 def blamed_tasks(

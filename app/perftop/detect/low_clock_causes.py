@@ -370,11 +370,11 @@ class DropCounts:
         ]
 
 
-# --- Finds the tasks whose wide SIMD code lowers a clock.
+# --- Tasks whose wide SIMD code lowers a clock.
 
 MAX_OTHERS_SHARE = 0.5
-"""Running time of all other tasks on a core below which a task is found, as a share of the time at
-a SIMD level. A level lasts about 1 ms longer than the code that needs it, so short pieces
+"""Maximum running time of all other tasks on a core for a task to be named, as a share of the time
+at a SIMD level. A level lasts about 1 ms longer than the code that needs it, so short pieces
 of such code may count up to twice."""
 
 

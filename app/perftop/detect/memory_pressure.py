@@ -72,7 +72,8 @@ class _MemoryWork(NamedTuple):
     overlap: Floats
     """Share of the running time in which the sibling ran; 0 for a CPU without a sibling."""
     sums: Floats
-    """Terms of the learned sums, without other programs' work, before weighting by time."""
+    """Values to be added to the learned sums once they are weighted by time. The work of other
+    programs is not included."""
 
     def samples(self, samples: int | slice) -> _MemoryWork:
         parts: list[Any] = [part[samples] for part in self]
@@ -233,8 +234,8 @@ class MemoryLosses:
         return first + i
 
     def _is_saturated(self, learned: Floats, rate: Floats, others_work: Floats) -> Bools:
-        """Returns a mask of the CPUs with more traffic and more work of other programs than
-        learned. `learned`: (..., rows, CPUs)."""
+        """Returns a mask of the CPUs where both the traffic and the work of other programs exceed
+        what was learned. `learned`: (..., rows, CPUs)."""
         with np.errstate(invalid="ignore", divide="ignore"):
             learned_means = (
                 learned[..., _BYTES_ROW:_OVERLAP_ROW, :] / learned[..., None, _TIME_ROW, :]

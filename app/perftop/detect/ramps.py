@@ -48,7 +48,7 @@ MIN_GAIN = 0.05
 """Minimum gain of a climb, as a share of the steady clock. A smaller gain is variation."""
 MIN_CLIMB_SHARE = 0.25
 """Minimum gain of a climb, as a share of the distance from the first clock to the ceiling. Limits
-stop real climbs at a third of this distance; a varying low clock gains some per cent."""
+stop real climbs at a third of this distance; a varying low clock gains a few per cent."""
 NEVER = -1
 
 

@@ -40,10 +40,10 @@ from perftop.model.tasks import TaskSnapshot
 
 INTERRUPT_START, INTERRUPT_END = 0.05, 0.03
 MIN_TASKS_SHARE = 0.1
-"""Minimum share of the time for which tasks must run on a CPU to lose time to interrupts."""
+"""Minimum share of time for which tasks run on a CPU. Below it, interrupts are not a loss."""
 FULL_SHARE, MIN_TASKS_IF_FULL = 0.9, 0.01
-"""Busy share above which a CPU counts as full, and the minimum share of tasks on a full CPU. There,
-tasks may get almost no time, which is a loss."""
+"""Busy share above which a CPU counts as full, and the value of MIN_TASKS_SHARE on a full CPU.
+Tasks on a full CPU may get almost no time, and that is a loss."""
 MIN_BUSY = 0.5
 """Minimum share of a CPU's time that tasks and interrupts must take together."""
 SOFTIRQ_COSTS = {"NET_RX": 5.0, "NET_TX": 3.0, "BLOCK": 2.0, "TASKLET": 2.0, "IRQ_POLL": 2.0}

@@ -81,7 +81,7 @@ MAX_LOWERED_RATIO = 0.97
 
 @dataclass(slots=True)
 class _DropSample:
-    """A sample in which a core may drop. Arrays are by core."""
+    """A sample in which the clock of a core may drop. Arrays are by core."""
 
     clock_terms: Floats  # (3, cores): run_s, cycles, run_s * allowed clock; 0 where unknown
     key: Ints  # twice the group, plus 1 where a cap limits the clock

@@ -317,7 +317,8 @@ class Cores:
     def __init__(
         self, hello: wire.Hello, lists: list[list[int]], topology: Sequence[wire.Cpu] = ()
     ) -> None:
-        """`topology`: as for `packages`."""
+        """`lists`: the CPUs of each core. `topology`: the present rows, if they differ from those
+        of hello."""
         self.lists = lists
         self._core_of_cpu = {cpu: i for i, core in enumerate(lists) for cpu in core}
         position = {row.cpu: i for i, row in enumerate(hello.topology)}

@@ -342,7 +342,7 @@ class StatTable:
         self._table_columns = table_columns(width, self.columns, self._states)
         self._lines_left = 0
         self._estimated: set[str] = set()
-        """Keys of the events that were multiplexed so far."""
+        """Keys of the events that have been multiplexed so far."""
 
     def lines(self, interval: Interval) -> list[str]:
         session = self._session
@@ -350,8 +350,8 @@ class StatTable:
             key for row in session.selected for key in counted_event_shares(interval, row)
         }
         if not self._brief and shared_events - self._estimated:
-            # An event is multiplexed now. Its column becomes wider, for shares of time, under a new
-            # heading.
+            # Another event has become multiplexed: widen its column, which now also shows a share
+            # of time, and print a new heading.
             self._estimated |= shared_events
             self._table_columns = table_columns(
                 NAME_WIDTH, self.columns, self._states, self._estimated

@@ -367,7 +367,7 @@ def wants_openmetrics(accept: str) -> bool:
 
 
 class PageServer:
-    """The server of a page, with its open connections, the oldest first."""
+    """Serves a page over HTTP. `open` has its open connections, the oldest first."""
 
     def __init__(self, render: RenderPage) -> None:
         self.render = render

@@ -271,7 +271,7 @@ class Machine:
         self.silent_since = now
 
     def set_numbers(self, updated: float, numbers: Numbers, suspects: int) -> None:
-        """Replaces the numbers. The new ones already cover a whole span."""
+        """Replaces the numbers. The new numbers must cover a whole span."""
         self.numbers, self.suspect_count, self.updated_at = numbers, suspects, updated
         self.is_answering, self.why, self.retry_at, self.silent_since = True, "", nan, updated
 

@@ -32,8 +32,8 @@ class LossHistory:
         self._groups = np.array([self._names.index(package) for package in packages], np.int64)
         self._is_whole, self._step_ns = is_whole, HISTORY_STEP_NS
         self._sums: list[tuple[int, Floats, dict[str, Floats]]] = []
-        """Monotonic times in ns, with the seconds by package that tasks wanted until then, and lost
-        by cause."""
+        """For each step: its monotonic time in ns, the seconds that tasks had wanted by then, by
+        package, and the seconds that they had lost, by cause and package."""
 
     @property
     def package_count(self) -> int:
@@ -48,8 +48,8 @@ class LossHistory:
         self, start_ns: int, now_ns: int, wanted_s: Floats,
         by_cause: Mapping[tuple[str, str], Floats],
     ) -> None:  # fmt: skip
-        """Adds the seconds by CPU that tasks wanted, and lost by kind and cause, between the
-        stream's start and this moment."""
+        """Adds the seconds that tasks wanted, by CPU, and those that they lost, by kind and cause,
+        between the stream's start and this moment."""
 
         def by_package(seconds: Floats) -> Floats:
             return np.asarray(np.bincount(self._groups, seconds, len(self._names)), float)

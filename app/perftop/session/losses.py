@@ -293,8 +293,8 @@ class Losses:
         return min((int(part.since_ns[0]) for part in samples if len(part.since_ns)), default=0)
 
     def sums(self, episodes: Iterable[Episode]) -> LossSums:
-        """Returns the sums so far, by the causes known now. `episodes`: those since
-        `unsettled_ns`."""
+        """Returns the sums so far, attributed to the causes that are known now. `episodes`: those
+        since `unsettled_ns`."""
         self._narrow_to_job()
         if (episodes := list(episodes)) and self._open_samples:
             samples = _join_samples(self._open_samples)

@@ -295,8 +295,9 @@ def _legend_lines(state: FleetState) -> list[Line]:
 def _heat_cell(
     state: FleetState, machine: Machine, size: int, text_styles: Sequence[str], scale: Scale
 ) -> list[Run]:
-    """Returns a machine's cell: its worst episode's marker and the number, in the colour of its
-    step of the ramp. If there is no marker, losses are small, and the number is left out."""
+    """Returns a machine's cell: the marker of its worst episode and the number, in the colour of
+    the number's step on the scale. The number is left out if there is no marker, or if it is a
+    small loss."""
     is_selected = machine.name == state.selected_name
     gap: Run = (theme.CURSOR_SIGNS[1], "mark") if is_selected else (" ", "text")
     marker, style = fleet_state.worst_marker(machine)

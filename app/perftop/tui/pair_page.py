@@ -74,10 +74,10 @@ MIN_NUMBER_LINES, MAX_CHART_LINES = 3, 10
 MIN_LINES_WITH_GAP = 6
 """Minimum lines per number to keep one of them blank."""
 MIN_HEIGHT_FOR_GAPS = 30
-"""Minimum lines of the screen to show blank lines around the verdict."""
+"""Minimum height of the screen, in lines, for blank lines around the verdict."""
 MIN_SCALE_TOP, MAX_SMALL_SHARE = 0.02, 0.1
-"""Minimum upper end of the scale of a share, as less is noise, and the maximum highest share for
-which it does not end at 1."""
+"""Minimum upper end of the scale of a share, because smaller shares are noise; and the highest
+share above which the scale ends at 1."""
 MIN_DIFFERENCE_TOP = 0.1
 """Minimum upper end of the scale of a difference, as a share of the scale of both charts."""
 SCALE_HEADROOM = 1.12

@@ -24,8 +24,8 @@ _MAX_CAPACITY_RATIO = 0.9
 
 
 def read_cpus(root: Path = Path("/")) -> list[Cpu]:
-    """Returns a row for each CPU that is present, ascending; none if the files below `root` name no
-    CPU."""
+    """Returns a row for each present CPU, in ascending order; an empty list if the files below
+    `root` list no CPUs."""
     base = f"{root}/{files.CPU_DIRECTORY}"
     lists = (files.read_cpu_list(f"{base}/{name}") for name in ("present", "possible", "online"))
     present = (

@@ -73,7 +73,8 @@ def start(path: Path, script: str) -> Iterator[subprocess.Popen[str]]:
 
 
 async def test_samples_are_batched_while_the_command_runs() -> None:
-    """After the end of the command they are not, since one of the samples closes the window."""
+    """After the end of the command, samples are not batched, because one of them closes the
+    window."""
     hello = synth.hello()
     flags = [wire.ROW_SAMPLED] * len(hello.topology)
 

@@ -135,7 +135,7 @@ def test_each_cpu_is_checked_once_in_a_period(
     monkeypatch.setattr(Programmer, "check", check)
     with FakeKernel(root) as kernel, closing(open_msr(kernel.root, sample_ns, None)) as source:
         start = last = time.monotonic()
-        held_s = 0.0  # longest time in s for which other programs delayed a read
+        held_s = 0.0  # total time in s by which other programs delayed reads
         for _ in whenever_due(source.due_s, source.poll, "eight periods"):
             now = time.monotonic()
             held_s += max(0.0, now - last - PERIOD_S)

@@ -130,7 +130,8 @@ _HIGHEST_VALUE_KEYS = frozenset({"involuntary", "steal"})
 BUSIEST_CPU = -1
 """Index of a row's busiest CPU; for _HIGHEST_VALUE_KEYS, of the CPU with the highest number."""
 MIN_DROP_SHARE = 0.05
-"""Minimum share by which a low clock is below its ceiling. Averages over idle time differ less."""
+"""Minimum share by which a low clock is below its ceiling. Smaller differences may result from idle
+time in the averages."""
 
 
 RowIndexes = slice | Sequence[int]

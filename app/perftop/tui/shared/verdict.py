@@ -246,7 +246,7 @@ class _VerdictCache:
         return replace(verdict, duration_text=duration_text).with_first_evidence(duration_text)
 
     def _end_loss(self, worst: Verdict, session: Session, totals: Totals) -> None:
-        """Stores the sentence on an ended loss. `worst`: its verdict of the greatest severity."""
+        """Stores the sentence on an ended loss. `worst`: its verdict when it was most severe."""
         assert worst.report is not None
         start_ns, end_ns = self._worst_since_ns, session.now_ns
         # Tasks on one of many CPUs can lose much of their time, but little of the machine's.

@@ -288,7 +288,7 @@ class HeatMap(PaneledView):
 
     def _select_nearest(self, x: int, y: int, dx: int = 0) -> None:
         """Selects the core in line `y` whose cell is nearest to column `x`. `dx`: -1 for a cell to
-        the left of that column, 1 for one to the right of it; without such a cell, nothing."""
+        the left of that column, 1 for one to the right of it. Does nothing without such a cell."""
         positions = self._heat_layout.cell_positions.items()
         cells = [(cell_x - x, row) for row, (cell_x, cell_y) in positions if cell_y == y]
         distances = [(abs(distance), row) for distance, row in cells if distance * dx >= abs(dx)]

@@ -129,7 +129,8 @@ class Timeline(PaneledView, CursorCanvas):
     _has_headings: bool
     _axis: time_axis.Axis
     _chart_left: int
-    """Number of cells left of the axis: labels, and cells too few for a bin of whole samples."""
+    """Number of cells to the left of the axis: the labels, and the remaining cells, which are too
+    few for a bin of whole samples."""
     _right_width: int
     """Number of cells to the right of the axis, for numbers; 0 if they do not fit."""
     _lanes: MetricLanes | None = None

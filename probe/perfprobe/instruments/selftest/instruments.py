@@ -38,7 +38,7 @@ MAX_ROWS = 64
 
 @dataclass(frozen=True, slots=True)
 class CopyRun:
-    """The time in which memory was copied, from TSC stamp `begin` to `end`."""
+    """A period in which memory was copied. `begin`, `end`: TSC stamps."""
 
     begin: int
     end: int

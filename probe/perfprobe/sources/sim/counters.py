@@ -296,7 +296,8 @@ class SimEvents:
 def _columns(
     group: Sequence[tuple[EventRequest, SimEvent]], counted_turns: int, all_turns: int
 ) -> list[SimCounter]:
-    """Returns a group's counters, the times first; its share of the time is a ratio of turns."""
+    """Returns a group's counters, the times first. The group is counted for the share
+    `counted_turns / all_turns` of the time."""
 
     def tick_counter(request: EventRequest, event: SimEvent) -> Any:
         counted = {"user": request.user_only, "kernel": request.kernel_only}
