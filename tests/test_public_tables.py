@@ -120,7 +120,7 @@ CLAIMS = [
     Claim("models 30h to 3Fh of family 19h", "Linux, arch/x86/kernel/cpu/amd.c, bsp_init_amd",
           lambda: {zen(0x19, model).name for model in range(0x30, 0x40)}, {"Zen 3"}),
     Claim("HBM of Xeon Max is not in the traffic", "Linux, uncore_snbep.c, spr_uncore_hbm",
-          lambda: "DDR" in uncore.HBM_TROUBLE and has_words("trust", "The HBM of Xeon Max is not"),
+          lambda: "DDR" in uncore.HBM_PROBLEM and has_words("trust", "The HBM of Xeon Max is not"),
           True),
     Claim("errors of the rates by CPUID 15H and by the base clock",
           "a Xeon 8160 against wall time; 169 dumps of InstLatx64: at most 1.3 %",

@@ -69,8 +69,8 @@ def test_stolen_time_is_an_episode(tmp_path: Path, sample: str) -> None:
             return stat.poll() is not None
 
         wait_for(ended, "the command ends")
-        _, trouble = stat.communicate(timeout=MAX_WAIT_S)
-    assert stat.returncode == 0, trouble
+        _, problem = stat.communicate(timeout=MAX_WAIT_S)
+    assert stat.returncode == 0, problem
     found = [e for e in command.lines(out.read_text(), "episode") if e["kind"] == "steal"]
     assert len(found) == 1 or held_s > 0.05
     for episode in found:

@@ -83,7 +83,7 @@ def open_os(
     from perfprobe.perf import perf_pmus
 
     rows, selected = read_rows(root, cpus)
-    missing = perf_pmus.no_counters_trouble(root).missing(*CORE_COUNTER_KEYS)
+    missing = perf_pmus.no_counters_problem(root).missing(*CORE_COUNTER_KEYS)
     return Machine(root, sample_ns, rows, selected, os_parts(root, rows), missing, watch=watch)
 
 
@@ -121,7 +121,7 @@ def open_perf(
     with contextlib.ExitStack() as on_failure:
         for part in parts:
             on_failure.callback(part.close)
-        why_not, extra = cores.no_clock_trouble(parts), list[Part]()
+        why_not, extra = cores.no_clock_problem(parts), list[Part]()
         if why_not is not None and name == "perf":
             reason = f"the perf source is not available: {why_not.why}"
             raise Unavailable(with_remedy(reason, why_not.fix))

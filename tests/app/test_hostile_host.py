@@ -252,13 +252,13 @@ BY_DAY = ("sendto=EPERM", "rt_sigaction=EPERM", "clone=EPERM", "AS=80000000", "D
 
 
 @pytest.mark.parametrize(
-    ("trouble", "status", "message"),
+    ("problem", "status", "message"),
     cases_by_day(REFUSALS, [case for case in REFUSALS if case[0] in BY_DAY]),
 )
 def test_refused_calls_are_reported_with_one_message(
-    trouble: str, status: int, message: str
+    problem: str, status: int, message: str
 ) -> None:
-    result = run_with_refused_call(trouble, "stat", *SIM, *COMMAND)
+    result = run_with_refused_call(problem, "stat", *SIM, *COMMAND)
     assert (result.returncode, result.stderr.count("\n")) == (status, 1), result.stderr
     assert message in result.stderr
 
@@ -270,6 +270,6 @@ def test_a_fleet_reports_refused_threads_with_one_message() -> None:
 
 
 def test_a_fleet_waits_for_the_ends_of_its_probes_although_sleep_is_refused() -> None:
-    trouble = "clock_nanosleep=ENOSYS"
-    result = run_with_refused_call(trouble, "fleet", "sim:steady", "--json", "-n", "1")
+    problem = "clock_nanosleep=ENOSYS"
+    result = run_with_refused_call(problem, "fleet", "sim:steady", "--json", "-n", "1")
     assert (result.returncode, result.stderr) == (0, "")

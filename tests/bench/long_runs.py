@@ -102,16 +102,16 @@ class Run:
         report = "; ".join(f"{what} {now}" for what, now in results.items())
         print(f"{self.name}, {at}: {report}", flush=True)
 
-    def judge(self, trouble: str = "") -> bool:
+    def judge(self, problem: str = "") -> bool:
         """Prints the result of the run. Returns whether it passed."""
-        bad = [trouble] if trouble else []
+        bad = [problem] if problem else []
         for what, samples in self._samples.items():
             more = growth(samples)
             bad += [more] if more else []
             maximum = ProcessUsage(*map(max, zip(*samples, strict=True)))
             print(f"{self.name}, {what}: {'NOT FLAT: ' + more if more else 'flat'}; "
                   f"first {samples[0]}, last {samples[-1]}, most {maximum}")  # fmt: skip
-        print(f"{self.name}: {'FAILED: ' + trouble if trouble else 'went well'}", flush=True)
+        print(f"{self.name}: {'FAILED: ' + problem if problem else 'went well'}", flush=True)
         return not bad
 
 
@@ -170,18 +170,18 @@ def run_on_simulated_machine(scenario: str, hours: float, cpus: int) -> bool:
         assert process.stdout
         out = process.stdout.fileno()
         run = Run(f"stat, {scenario}", process.pid)
-        trouble = follow_run(run, hours, rate, lambda: terminal.drain(out, 0.05))
+        problem = follow_run(run, hours, rate, lambda: terminal.drain(out, 0.05))
         process.send_signal(signal.SIGINT)
         report, errors = process.communicate()
-        if not trouble and (process.returncode != 130 or b'"summary"' not in report or errors):
-            trouble = f"status {process.returncode}, {errors.decode()!r}"
-    good = run.judge(trouble)
+        if not problem and (process.returncode != 130 or b'"summary"' not in report or errors):
+            problem = f"status {process.returncode}, {errors.decode()!r}"
+    good = run.judge(problem)
 
     with Screen([*PERFTOP, *source]) as screen:
         run = Run(f"screen, {scenario}", screen.pid)
-        trouble = follow_run(run, hours, rate, lambda: terminal.drain(screen.fd, 0.05))
-        status = 0 if trouble else screen.quit()
-    return run.judge(trouble or (f"status {status}" if status else "")) and good
+        problem = follow_run(run, hours, rate, lambda: terminal.drain(screen.fd, 0.05))
+        status = 0 if problem else screen.quit()
+    return run.judge(problem or (f"status {status}" if status else "")) and good
 
 
 # --- on this machine
@@ -204,13 +204,13 @@ def run_on_this_machine(seconds: int) -> bool:
             process.terminate()
         raise
     errors = [process.communicate()[1].decode() for process in processes]
-    troubles = [f"status {process.returncode}, {message!r}" if process.returncode else ""
+    problems = [f"status {process.returncode}, {message!r}" if process.returncode else ""
                 for process, message in zip(processes, errors, strict=True)]  # fmt: skip
     report = lines.read_bytes()
     intervals = report.count(b'{"type":"interval"')
     print(f"stat: {intervals} intervals; the summary ends {report[-120:].strip()!r}")
-    troubles[1] = troubles[1] or read_back_faults(path)
-    good = [run.judge(trouble) for run, trouble in zip(runs, troubles, strict=True)]
+    problems[1] = problems[1] or read_back_faults(path)
+    good = [run.judge(problem) for run, problem in zip(runs, problems, strict=True)]
     return all(good)
 
 

@@ -93,8 +93,8 @@ def _keep_access() -> None:
 
 
 def main(words: list[str]) -> None:
-    trouble, *command = words
-    name, _, value = trouble.partition("=")
+    problem, *command = words
+    name, _, value = problem.partition("=")
     if value.isdecimal():
         limit(name, int(value))
     else:

@@ -80,10 +80,10 @@ def _perf_check(root: Path) -> Check:
     name = PERF_CHECK
     core = [pmu.name for pmu in perf_pmus.core_pmus(root)]
     if not core:
-        trouble = access.no_pmu_trouble(root)
-        return Check(name, "not usable", trouble.why, NUMBERS_FROM_PERF, trouble.fix)
+        problem = access.no_pmu_problem(root)
+        return Check(name, "not usable", problem.why, NUMBERS_FROM_PERF, problem.fix)
     pmu_text = f"core PMU {', '.join(core)}"
-    refused = access.perf_trouble(root)
+    refused = access.perf_problem(root)
     if refused is not None:
         return Check(name, "not usable", refused.why, NUMBERS_FROM_PERF, refused.fix)
     if access.has_capability(root, access.CAP_PERFMON, access.CAP_SYS_ADMIN):
@@ -125,9 +125,9 @@ def perf_check_of_stream(check: Check, keys: Collection[str], missing: Sequence[
 def _memory_check(root: Path) -> Check:
     name, lost = "memory bandwidth", "memory traffic, and neighbours that saturate memory"
     controllers = uncore.memory_controllers(root)
-    trouble = access.perf_trouble(root) if controllers else uncore.missing_controller_trouble(root)
-    if trouble is not None:
-        return Check(name, "not usable", trouble.why, lost, trouble.fix)
+    problem = access.perf_problem(root) if controllers else uncore.missing_controller_problem(root)
+    if problem is not None:
+        return Check(name, "not usable", problem.why, lost, problem.fix)
     first, last = controllers[0].pmu.name, controllers[-1].pmu.name
     return Check(name, "usable", f"PMU {first}" + (f" to {last}" if last != first else ""))
 
@@ -149,7 +149,7 @@ def _msr_check(root: Path) -> Check:
         Registers(root, cpu).close()
     except MsrError as error:
         return Check(name, "not usable", error.cause, lost, error.fix)
-    if (refusal := msr.write_trouble(root)) is not None:
+    if (refusal := msr.write_problem(root)) is not None:
         reason = f"readable, not writable: {refusal.why}"
         return Check(name, "limited", reason, "--source msr", refusal.fix)
     return Check(name, "usable", "readable")
@@ -163,8 +163,8 @@ def _trace_check(root: Path) -> Check:
     try:
         IdleTrace({min(os.sched_getaffinity(0)): (0, 0)}, learn=False).close()
     except OSError as error:
-        trouble = idle.trace_trouble(error)
-        return Check(name, "not usable", trouble.why, lost, trouble.fix)
+        problem = idle.trace_problem(error)
+        return Check(name, "not usable", problem.why, lost, problem.fix)
     return Check(name, "usable", "counted in the kernel by eBPF on cpu_idle")
 
 
@@ -186,7 +186,7 @@ def _kernel_checks(root: Path) -> Iterator[Check]:
     lost = "which tasks run on a CPU"
     if next(root.glob("proc/[0-9]*"), None) is None:
         yield Check("tasks", "not usable", f"no process in {root / 'proc'}", lost)
-    elif (hidden := access.hidden_tasks_trouble(root)) is not None:
+    elif (hidden := access.hidden_tasks_problem(root)) is not None:
         lost = f"{lost}, where they are hidden"
         yield Check("tasks", "limited", hidden.why, lost, hidden.fix)
     else:

@@ -24,7 +24,7 @@ from perfprobe._native import ffi, lib
 from perfprobe.cpu import cpuid, identity, model, topology
 from perfprobe.errors import Unavailable, UsageError
 from perfprobe.instruments import disturbance
-from perfprobe.kernel.access import Trouble
+from perfprobe.kernel.access import Problem
 from perfprobe.native import affinity, tsc_rate
 from perfprobe.perf import perf_pmus
 from perfprobe.perf.perf_events import CYCLES, Kernel, RefusedError
@@ -45,7 +45,7 @@ subtracted only roughly. RDPMC takes about 40 ns, ten times as long if a hypervi
 MAX_UNCOUNTED_SHARE = 1e-3
 """Maximum share of a run for which the kernel may have switched the cycle counter off; the measured
 clock would be too low by that share."""
-COUNTER_TAKEN = Trouble(
+COUNTER_TAKEN = Problem(
     "the kernel gave the counter to other programs while it was needed", "stop the other tool"
 )
 STAMP_KEYS = ("begin", "end", "longest_at")
@@ -71,40 +71,40 @@ class Workload:
 
 def measure_runs(
     work: Workload, tsc_hz: float, cpu: int, siblings: Sequence[int]
-) -> tuple[list[dict[str, Any]], Trouble | None]:
+) -> tuple[list[dict[str, Any]], Problem | None]:
     """Returns the results of all runs, and the reason if cycles were not counted. Either all runs
     have cycles or none, so that they are comparable. `siblings` are the core's other CPUs."""
     parent = os.getppid()
     runs: list[dict[str, Any]] = []
-    with _counter(cpu, tsc_hz) as (counter, trouble):
+    with _counter(cpu, tsc_hz) as (counter, problem):
         while len(runs) < RUNS and os.getppid() == parent:  # the command must end with its parent
             runs.append(_measure_run(work, tsc_hz, cpu, siblings, counter))
     if counter and any(run["chunks"]["cycles"] is None for run in runs):
-        trouble = COUNTER_TAKEN
+        problem = COUNTER_TAKEN
         for run in runs:
             run["chunks"] |= UNCOUNTED
-    return runs, trouble
+    return runs, problem
 
 
 @contextlib.contextmanager
-def _counter(cpu: int, tsc_hz: float) -> Iterator[tuple[int, Trouble | None]]:
+def _counter(cpu: int, tsc_hz: float) -> Iterator[tuple[int, Problem | None]]:
     """Yields the address of a perf group that counts cycles, or 0 and the reason why there is none.
     The group must be readable by RDPMC: read(2) takes 1 us, and a piece only 5 us."""
     try:
         group = perf_pmus.open_core_event(Kernel(), cpu, CYCLES, by_rdpmc=True, with_trial=True)
     except RefusedError as refused:
-        yield 0, refused.trouble
+        yield 0, refused.problem
         return
     try:
         # A short run shows whether the counter can be read between pieces.
         _, _, result = _run_load(Workload(0, [("scalar", 0.0)]), tsc_hz, group.address)
-        elapsed_s, trouble = result.stamp_ticks / tsc_hz, None
+        elapsed_s, problem = result.stamp_ticks / tsc_hz, None
         if result.uncounted:
-            trouble = COUNTER_TAKEN
+            problem = COUNTER_TAKEN
         elif elapsed_s > MAX_STAMP_SHARE * PIECE_S:
             reason = f"RDPMC takes {elapsed_s * 1e9:.0f} ns here: too long for pieces of 5 µs"
-            trouble = Trouble(reason)
-        yield (0 if trouble else group.address), trouble
+            problem = Problem(reason)
+        yield (0 if problem else group.address), problem
     finally:
         group.close()
 
@@ -206,7 +206,7 @@ def measure(requested_cpu: int | None, isa: str, seconds: float) -> dict[str, An
             cpu_identity, leaves = identity.read_identity(), affinity.cpuid_leaves(cpu)
             uarch = model.uarch_of(cpu_identity, leaves, row.type)
             tsc = tsc_rate.calibrate()
-            runs, trouble = measure_runs(work, tsc.hz, cpu, siblings)
+            runs, problem = measure_runs(work, tsc.hz, cpu, siblings)
     except OSError as error:
         raise Unavailable(f"--cpu {cpu}: cannot run there: {error.strerror}") from error
     return {
@@ -217,8 +217,8 @@ def measure(requested_cpu: int | None, isa: str, seconds: float) -> dict[str, An
         "isa": isa,
         "siblings": siblings,
         "tsc": asdict(tsc) | {"invariant": cpuid.has_feature(leaves, "invariant-tsc")},
-        "cycles_why": trouble and trouble.why,
-        "cycles_fix": trouble and trouble.fix,
+        "cycles_why": problem and problem.why,
+        "cycles_fix": problem and problem.fix,
         "step_cycles": step_cycles(uarch.name, uarch.core_type),
         "uarch": uarch.name,
         "phases": [{"isa": name, "seconds": seconds} for name, seconds in work.phases],

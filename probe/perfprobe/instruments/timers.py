@@ -42,7 +42,7 @@ from perfprobe.instruments.measurement import (
     repeat_until_stable,
     trimmed_mean,
 )
-from perfprobe.kernel.access import Trouble
+from perfprobe.kernel.access import Problem
 from perfprobe.native import affinity, tsc_rate
 from perfprobe.native.affinity import pinned_to
 from perfprobe.perf import perf_events, perf_pmus
@@ -114,14 +114,14 @@ def open_resource(name: str, cpu: int, leaves: Leaves, stack: contextlib.ExitSta
     instructions, kernel = perf_events.INSTRUCTIONS, Kernel()
     if name == "rdtscp":
         if not cpuid.has_feature(leaves, "rdtscp"):
-            raise RefusedError(Trouble("this CPU, or its hypervisor, has no RDTSCP"))
+            raise RefusedError(Problem("this CPU, or its hypervisor, has no RDTSCP"))
         return None, {}
     if name == "msr":
         try:
             registers = stack.enter_context(msr.Registers(Path("/"), cpu))
             registers.read(msr.TSC)
         except msr.MsrError as error:
-            raise RefusedError(Trouble(error.cause, error.fix)) from None
+            raise RefusedError(Problem(error.cause, error.fix)) from None
         return f"{msr.register_name(msr.TSC)}, the TSC", {"fd": registers.fd, "arg": msr.TSC}
     note = "instructions"
     try:
@@ -129,7 +129,7 @@ def open_resource(name: str, cpu: int, leaves: Leaves, stack: contextlib.ExitSta
     except RefusedError as refused:
         if name == "page":
             raise
-        reason = f"instructions cannot be read ({refused.trouble.why})"
+        reason = f"instructions cannot be read ({refused.problem.why})"
         note = f"cpu-clock, a software event: {reason}"
         group = perf_events.open_event(kernel, CPU_CLOCK, cpu)
     stack.callback(group.close)
@@ -173,7 +173,7 @@ class MethodRun:
     """Differences in ns between consecutive values of a clock."""
     pass_means: list[RepeatedMean] = field(default_factory=list)
     """The mean ticks of a sample in each pass."""
-    trouble: Trouble | None = None
+    problem: Problem | None = None
     """The reason why the method is not available, or failed while it ran."""
 
     @property
@@ -196,7 +196,7 @@ class Measurement:
     @property
     def tsc_step(self) -> float | None:
         """The step by which the TSC advances, in ticks; None if unknown."""
-        usable_runs = (run for run in self.method_runs if run.trouble is None)
+        usable_runs = (run for run in self.method_runs if run.problem is None)
         return common_step(tick for run in usable_runs for tick in run.sample_ticks)
 
 
@@ -210,14 +210,14 @@ def measure_methods(cpu: int, leaves: Leaves, methods: Sequence[Method] = METHOD
             method_runs = [_open_run(method, cpu, leaves, stack) for method in methods]
             for _ in range(PASSES):
                 for run in (empty_run, *method_runs):
-                    if run.trouble is not None:
+                    if run.problem is not None:
                         continue
                     try:
                         _measure(run)
                     except OSError as error:
                         if error.errno == errno.EXDEV:  # the CPU went offline during the run
                             raise
-                        run.trouble = Trouble(f"it failed while it ran: {error.strerror}")
+                        run.problem = Problem(f"it failed while it ran: {error.strerror}")
             rate = tsc_rate.rate_between(start, tsc_rate.read_bracket())
             return Measurement(empty_run, method_runs, stream_rate, rate)
     except OSError as error:
@@ -235,7 +235,7 @@ def _open_run(method: Method, cpu: int, leaves: Leaves, stack: contextlib.ExitSt
         try:
             note, timer_fields = open_resource(method.resource, cpu, leaves, stack)
         except RefusedError as refused:
-            return MethodRun(method, trouble=refused.trouble)
+            return MethodRun(method, problem=refused.problem)
         fields |= timer_fields
     return MethodRun(method, ffi.new("pp_timer *", fields), note)
 
@@ -429,10 +429,10 @@ def _method_row(run: MethodRun, measurement: Measurement, leaves: Leaves) -> dic
         "name": method.name,
         "guarantees": ordering_guarantees(method, leaves),
         "calls": method.calls_per_sample,
-        "usable": run.trouble is None,
+        "usable": run.problem is None,
     }
-    if run.trouble is not None:
-        return row | {"why": run.trouble.why, "fix": run.trouble.fix}
+    if run.problem is not None:
+        return row | {"why": run.problem.why, "fix": run.problem.fix}
     stamp = method.kind < BRACKET.kind
     base = RepeatedMean(0, 0, 0, is_stable=True) if stamp else measurement.empty_run.repeated_mean
     row |= _cost_row(run, base, measurement.rate.hz, measurement.tsc_step)

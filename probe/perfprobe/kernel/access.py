@@ -26,7 +26,7 @@ MAX_STATUS_BYTES = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class Problem:
     """The reason why something is not available, and the remedy if there is one."""
 
     why: str
@@ -46,7 +46,7 @@ def has_capability(root: Path, *capabilities: int) -> bool:
     return any(effective >> bit & 1 for bit in capabilities)
 
 
-def perf_trouble(root: Path) -> Trouble | None:
+def perf_problem(root: Path) -> Problem | None:
     """Returns why this process may not count perf events of whole CPUs; None if it may."""
     level = files.read_word(f"{root}/proc/sys/kernel/perf_event_paranoid")
     if not level.isdigit() or int(level) <= 0:
@@ -54,60 +54,60 @@ def perf_trouble(root: Path) -> Trouble | None:
     if identity.is_in_user_namespace(root):
         text = f"root in a user namespace may not use perf, and perf_event_paranoid is {level}"
         fix = "start perftop outside, or there: sudo sysctl kernel.perf_event_paranoid=0"
-        return Trouble(text, fix)
+        return Problem(text, fix)
     if not has_capability(root, CAP_PERFMON, CAP_SYS_ADMIN):
         text = f"needs CAP_PERFMON or kernel.perf_event_paranoid <= 0 (it is {level})"
         if os.geteuid() == 0:
-            return Trouble(text, root_remedy(root, "CAP_PERFMON"))
-        return Trouble(text, "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=0")
+            return Problem(text, root_remedy(root, "CAP_PERFMON"))
+        return Problem(text, "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=0")
     # Only kernels of Debian and Ubuntu have these levels.
     if int(level) >= 3 and not has_capability(root, CAP_SYS_ADMIN):
         text = f"perf_event_paranoid is {level}: CAP_PERFMON is not enough, CAP_SYS_ADMIN is needed"
-        return Trouble(text, "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=2")
+        return Problem(text, "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=2")
     return None
 
 
-_PERF_ERRORS: dict[int, Trouble] = {
-    errno.ENOENT: Trouble("this CPU, or its hypervisor, has no such event"),
-    errno.ENODEV: Trouble("the PMU does not count on this CPU, or the CPU is offline"),
-    errno.EINVAL: Trouble(
+_PERF_ERRORS: dict[int, Problem] = {
+    errno.ENOENT: Problem("this CPU, or its hypervisor, has no such event"),
+    errno.ENODEV: Problem("the PMU does not count on this CPU, or the CPU is offline"),
+    errno.EINVAL: Problem(
         "this CPU, or its hypervisor, has no counter for it, or the kernel does not know the event"
     ),
-    errno.EOPNOTSUPP: Trouble("the PMU cannot count it in this way, or is given to guests"),
-    errno.EBUSY: Trouble("another tool or the firmware holds the PMU", "stop the other tool"),
-    errno.EMFILE: Trouble(
+    errno.EOPNOTSUPP: Problem("the PMU cannot count it in this way, or is given to guests"),
+    errno.EBUSY: Problem("another tool or the firmware holds the PMU", "stop the other tool"),
+    errno.EMFILE: Problem(
         "not enough file descriptors: the hard limit is {limit}",
         "raise it (root: ulimit -Hn 65536; a service: LimitNOFILE=65536)",
     ),
-    errno.ENFILE: Trouble("the system has no file descriptors left", "sysctl fs.file-max=1000000"),
-    errno.ENOMEM: Trouble("the kernel has no memory for it"),
-    errno.E2BIG: Trouble("this kernel is too old for the request"),
-    errno.ENOSYS: Trouble(
+    errno.ENFILE: Problem("the system has no file descriptors left", "sysctl fs.file-max=1000000"),
+    errno.ENOMEM: Problem("the kernel has no memory for it"),
+    errno.E2BIG: Problem("this kernel is too old for the request"),
+    errno.ENOSYS: Problem(
         "this kernel or container has no perf_event_open",
         "a kernel with CONFIG_PERF_EVENTS, or a seccomp profile that allows perf_event_open",
     ),
 }
 
 
-def perf_open_trouble(error: OSError, root: Path = Path("/")) -> Trouble:
+def perf_open_problem(error: OSError, root: Path = Path("/")) -> Problem:
     """Returns why perf_event_open failed with this error, and the remedy. The kernel's own check of
     permissions fails with EACCES, a container's seccomp filter with EPERM."""
     number = error.errno or 0
     if number in {errno.EACCES, errno.EPERM}:
-        is_filtered, refused = is_seccomp_filtered(root), perf_trouble(root)
+        is_filtered, refused = is_seccomp_filtered(root), perf_problem(root)
         if refused is not None and not (is_filtered and number == errno.EPERM):
             return refused
         if is_filtered:
-            return Trouble(
+            return Problem(
                 "perf_event_open is refused, it seems by the container's seccomp filter",
                 "run outside the container, or allow perf_event_open and add CAP_PERFMON",
             )
-        return Trouble("perf_event_open is refused by a security module", "ask its administrator")
+        return Problem("perf_event_open is refused by a security module", "ask its administrator")
     if number == errno.EMFILE:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         reason = _PERF_ERRORS[number]
-        return Trouble(reason.why.format(limit=limit), reason.fix)
-    return _PERF_ERRORS.get(number) or Trouble(f"the kernel refuses it: {os.strerror(number)}")
+        return Problem(reason.why.format(limit=limit), reason.fix)
+    return _PERF_ERRORS.get(number) or Problem(f"the kernel refuses it: {os.strerror(number)}")
 
 
 def root_remedy(root: Path, *capabilities: str) -> str:
@@ -141,26 +141,26 @@ def allowed_cpus(root: Path) -> set[int]:
         return set()
 
 
-def no_pmu_trouble(root: Path) -> Trouble:
+def no_pmu_problem(root: Path) -> Problem:
     guest = identity.virtualisation(root)
     if guest is None:
-        return Trouble("the kernel offers no core PMU")
+        return Problem("the kernel offers no core PMU")
     guest_text = "" if guest == "hypervisor" else f" ({guest})"
     reason = f"no core PMU in this guest{guest_text}: the hypervisor does not expose one"
-    return Trouble(reason, "ask for a vPMU, or use a metal instance")
+    return Problem(reason, "ask for a vPMU, or use a metal instance")
 
 
-def hidden_tasks_trouble(root: Path) -> Trouble | None:
+def hidden_tasks_problem(root: Path) -> Problem | None:
     """Returns why some processes are not visible in /proc; None if all are visible."""
     with suppress(OSError):
         if str((root / "proc/self/ns/pid").readlink()) != FIRST_PID_NAMESPACE:
             reason = "in a PID namespace: processes outside this container are hidden"
-            return Trouble(reason, "start perftop outside the container")
+            return Problem(reason, "start perftop outside the container")
     level = hidepid_level(root)
     if not level or has_capability(root, CAP_SYS_PTRACE):
         return None
     reason = f"processes of other users are hidden: /proc is mounted with hidepid={level}"
-    return Trouble(reason, "run perftop with --sudo, or: sudo mount -o remount,hidepid=0 /proc")
+    return Problem(reason, "run perftop with --sudo, or: sudo mount -o remount,hidepid=0 /proc")
 
 
 def hidepid_level(root: Path) -> str:

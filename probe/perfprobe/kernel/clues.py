@@ -152,7 +152,7 @@ def _deepest_idle_state(root: Path) -> str:
 
 MAX_MESSAGES, MAX_MESSAGE_BYTES = 64, 1 << 13
 """Maximum number of messages read at once, and maximum length of a message in bytes."""
-MAX_NAME = 64
+MAX_NAME_LENGTH = 64
 # From Linux: arch/x86/kernel/cpu/bus_lock.c, which logs each task once, and drivers/edac/edac_mc.c.
 _MESSAGES = {
     "split-lock": (r"split lock detection: #\w\w: (.+)/(\d+)(?: \(\w+\))? took a", r"\1[\2]"),
@@ -184,7 +184,7 @@ class KernelLog:
                 break
             for kind, (pattern, name) in _MESSAGES.items():
                 for match in re.finditer(pattern, text.decode("ascii", "replace")):
-                    key = kind, match.expand(name)[:MAX_NAME]
+                    key = kind, match.expand(name)[:MAX_NAME_LENGTH]
                     counts[key] = counts.get(key, 0) + 1
         return [[kind, name, count] for (kind, name), count in counts.items()]
 

@@ -208,8 +208,8 @@ class WatchedJob:
             raise Unavailable(f"{pid} is a thread of process {leader}: --watch {leader}")
         stat = parse_stat(files.read_text(f"{self._proc}/{pid}/stat", MAX_STAT_BYTES).encode())
         if stat is None:
-            trouble = access.hidden_tasks_trouble(root)
-            hidden_text = f" · {trouble.why} · {trouble.fix}" if trouble else ""
+            problem = access.hidden_tasks_problem(root)
+            hidden_text = f" · {problem.why} · {problem.fix}" if problem else ""
             raise Unavailable(f"no process {pid}{hidden_text}")
         return stat.start_ticks
 
@@ -232,9 +232,9 @@ class WatchedJob:
 
     def _missing_files(self, root: Path) -> list[Missing]:
         missing = []
-        trouble = access.hidden_tasks_trouble(root)
-        if trouble and self._pid is None:
-            missing += trouble.missing("watch")
+        problem = access.hidden_tasks_problem(root)
+        if problem and self._pid is None:
+            missing += problem.missing("watch")
         if not self._accounts_delays:
             reason = "this kernel does not account for disk waits (kernel.task_delayacct is 0)"
             missing.append(Missing("disk_wait", reason, "sudo sysctl kernel.task_delayacct=1"))

@@ -36,7 +36,7 @@ MIN_PERIOD_NS, PERIOD_PER_CPU_NS = 4_000_037, 1_000_003
 that all CPUs have at most 1000 samples a second. Primes do not stay in step with a timer."""
 MAX_FUNCTIONS = 16
 """Maximum number of reported functions of processes: known kinds first, then by time."""
-MAX_NAME = 64
+MAX_NAME_LENGTH = 64
 MAX_CACHED_NAMES = 4096
 """Maximum number of addresses whose function names are cached."""
 RING_BYTES = 8 * mmap.PAGESIZE
@@ -105,7 +105,7 @@ class Symbols:
         compiler (.constprop.0); '' if there is none."""
         index = bisect_right(self._addresses, address) - 1
         name = _NAME.match(self._names, self._starts[index]) if index >= 0 else None
-        return name[0].decode("ascii", "replace")[:MAX_NAME] if name else ""
+        return name[0].decode("ascii", "replace")[:MAX_NAME_LENGTH] if name else ""
 
     def kind_and_function(self, stack: Stack) -> tuple[str, str]:
         """Returns the kind of work (a key of WORK_KINDS, or '') and the function that does it; for
@@ -198,7 +198,9 @@ class KernelProfile:
         if not is_sampled:
             return {}
         reported = sorted(counts, key=lambda work: (not work[0], -counts[work]))[:MAX_FUNCTIONS]
-        comms = {pid: files.read_word(f"/proc/{pid}/comm")[:MAX_NAME] for *_, pid in reported}
+        comms = {
+            pid: files.read_word(f"/proc/{pid}/comm")[:MAX_NAME_LENGTH] for *_, pid in reported
+        }
         rows = [[*work, comms[work[-1]], counts[work]] for work in reported]
         return {"span_ns": span_ns, "functions": rows}
 

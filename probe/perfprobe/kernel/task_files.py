@@ -213,7 +213,7 @@ def process_details(pid: int) -> dict[str, str | int]:
     known. Kernel threads have no command line."""
     import psutil
 
-    troubles = (psutil.Error, OSError, ValueError, LookupError)
+    expected_errors = (psutil.Error, OSError, ValueError, LookupError)
     fields: dict[str, Callable[[psutil.Process], Any]] = {
         "user": lambda process: _user_name(process.uids().real),
         "command": lambda process: _replace_surrogates(" ".join(process.cmdline())[:MAX_COMMAND]),
@@ -221,11 +221,11 @@ def process_details(pid: int) -> dict[str, str | int]:
         "affinity": lambda process: cpu_sets.format(process.cpu_affinity()),
     }
     details: dict[str, str | int] = {}
-    with suppress(*troubles):
+    with suppress(*expected_errors):
         process = psutil.Process(pid)
         with process.oneshot():
             for key, read_field in fields.items():
-                with suppress(*troubles):
+                with suppress(*expected_errors):
                     details[key] = read_field(process)
     return {key: value for key, value in details.items() if value}
 

@@ -184,7 +184,7 @@ class TaskScanner:
         self._quotas, self._cpusets = Quotas(root), hierarchy(root, "cpuset")
         self._interrupts, self._memory = Interrupts(root, now_ns), MemoryStalls(root)
         self._log = KernelLog(root)
-        may_sample = self._is_own_namespace and access.perf_trouble(root) is None
+        may_sample = self._is_own_namespace and access.perf_problem(root) is None
         self._kernel = KernelProfile() if may_sample else None
         self._scan: Iterator[None] | None = None
         self._next_ns = now_ns()

@@ -22,7 +22,7 @@ from perfprobe._native import ffi, lib
 from perfprobe.cpu import files, identity, topology
 from perfprobe.errors import check_result
 from perfprobe.kernel import access
-from perfprobe.kernel.access import Trouble
+from perfprobe.kernel.access import Problem
 from perfprobe.machine.parts import Part
 from perfprobe.native.affinity import pinned_to
 from perfprobe.native.sampler import Slot
@@ -89,23 +89,23 @@ class IdleTrace:
         return self._handle
 
 
-def trace_trouble(error: OSError) -> Trouble:
+def trace_problem(error: OSError) -> Problem:
     """Returns why idle transitions cannot be traced, and the remedy."""
     reason = error.strerror or "idle transitions cannot be traced"
     if error.errno not in {errno.EPERM, errno.EACCES}:
-        return Trouble(reason)  # no user can trace on this kernel, so there is no remedy
+        return Problem(reason)  # no user can trace on this kernel, so there is no remedy
     if not _is_permitted():
-        return Trouble(reason, access.root_remedy(ROOT, "CAP_BPF", "CAP_PERFMON"))
+        return Problem(reason, access.root_remedy(ROOT, "CAP_BPF", "CAP_PERFMON"))
     if access.is_seccomp_filtered(ROOT):
         fix = "start perftop outside the container, or allow bpf in its seccomp profile"
-        return Trouble(reason, fix)
-    return Trouble(reason, "ask its administrator")
+        return Problem(reason, fix)
+    return Problem(reason, "ask its administrator")
 
 
 def _open_error(errno_value: int, log: str) -> OSError:
     """Returns the error for an errno. `log` is the call that failed, then the verifier's log."""
     call, _, words = log.partition("\n")
-    error = OSError(errno_value, trouble_text(errno_value, call))
+    error = OSError(errno_value, problem_text(errno_value, call))
     if words.strip():
         error.add_note(words.strip())
     return error
@@ -119,7 +119,7 @@ def _is_permitted() -> bool:
     )
 
 
-def trouble_text(errno_value: int, call: str) -> str:
+def problem_text(errno_value: int, call: str) -> str:
     """Returns the message for the user if this call failed with this errno."""
     prefix = f"idle transitions cannot be traced ({call}): "
     if errno_value in {errno.EPERM, errno.EACCES}:
@@ -166,7 +166,7 @@ def open_traced_parts(rows: Sequence[Cpu]) -> list[Part]:
         trace = IdleTrace(core_and_lp)
     except OSError as error:
         empty_part = TracedPart(None, "cpu", [], {})
-        empty_part.missing = trace_trouble(error).missing("traced")
+        empty_part.missing = trace_problem(error).missing("traced")
         return [empty_part]
     base = trace.base_address()
     busy = {cpu: [Slot(lib.PP_TRACED + lib.PP_IDLE_BUSY, 0, cpu, base)] for cpu in core_and_lp}

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from perfprobe import wire
 from perfprobe.cpu import topology
-from perfprobe.kernel.access import Trouble
+from perfprobe.kernel.access import Problem
 from perfprobe.native import sampler
 from perfprobe.native.sampler import RowPlan, Slot
 from perfprobe.wire import Counter, Cpu, Missing, Scope, with_columns
@@ -54,10 +54,10 @@ def restrict_to_cpus(counter: Counter, cpus: Sequence[int], cpu_count: int) -> C
     return counter if len(cpus) == cpu_count else replace(counter, cpus=[*cpus])
 
 
-def join_missing(lacking: Iterable[tuple[int, str, Trouble]], cpu_count: int) -> list[Missing]:
+def join_missing(lacking: Iterable[tuple[int, str, Problem]], cpu_count: int) -> list[Missing]:
     """Joins missing counters (CPU, key, reason) with the same key and reason into one entry with
     its CPUs; without CPUs, if they are all `cpu_count` CPUs of the machine."""
-    cpus: dict[tuple[str, Trouble], list[int]] = {}
+    cpus: dict[tuple[str, Problem], list[int]] = {}
     for cpu, key, reason in lacking:
         cpus.setdefault((key, reason), []).append(cpu)
     return [

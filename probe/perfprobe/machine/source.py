@@ -354,8 +354,8 @@ class Machine:
             fix = "start perftop outside the container or cpuset"
             missing += [Missing(c.key, reason, fix, unpinned) for c in counters_of_parts]
             blocks = self._without_unpinned(unpinned, blocks, rows)
-        if trouble := access.hidden_tasks_trouble(root):
-            missing += trouble.missing("tasks")
+        if problem := access.hidden_tasks_problem(root):
+            missing += problem.missing("tasks")
         if self._watch is not None:
             missing += self._watch.missing
         # SMT methods, best first: those with a counter, then "traced", then "bounds".

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from perfprobe.cpu import files
 from perfprobe.errors import Unavailable, with_remedy
-from perfprobe.kernel.access import Trouble
+from perfprobe.kernel.access import Problem
 from perfprobe.perf import event_names, perf_pmus
 from perfprobe.perf.event_names import EventRequest
 from perfprobe.perf.groups import PerfPart, cpu_part
@@ -37,15 +37,15 @@ TRIAL_NS = 20_000_000
 """Duration in ns of a trial count of a group; the kernel rotates groups after 4 ms."""
 MIN_COUNTED_SHARE = 0.99
 """A group fits if it was on the counters for at least this share of a trial."""
-NO_ROOM_TROUBLE = Trouble(
+NO_ROOM_PROBLEM = Problem(
     "no counter is left for it: perftop's own and other pinned events have them",
     "fewer events in braces, or --smt-method traced",
 )
-WATCHDOG_TROUBLE = Trouble(
+WATCHDOG_PROBLEM = Problem(
     "no counter is left for it: perftop's own events and the NMI watchdog have them",
     "sysctl kernel.nmi_watchdog=0, or --smt-method traced",
 )
-OTHER_CORES_TROUBLE = Trouble("cores of this type have no such event")
+OTHER_CORES_PROBLEM = Problem("cores of this type have no such event")
 
 
 def find_events(root: Path, text: str) -> list[list[ChosenEvent]]:
@@ -191,7 +191,7 @@ class GroupOpener:
         opened = open_events(self._kernel, online_events, timed=True, mapped=False)
         opened = dict(zip(opened, run_in_threads(self._drop_if_unfit, opened.items()), strict=True))
         lacking = [
-            (cpu, key, opened_events.missing.get(key) or chosen.trouble or OTHER_CORES_TROUBLE)
+            (cpu, key, opened_events.missing.get(key) or chosen.problem or OTHER_CORES_PROBLEM)
             for cpu, opened_events in opened.items()
             for chosen in group
             if (key := chosen.request.key) not in {event.key for event in opened_events.events}
@@ -227,7 +227,7 @@ class GroupOpener:
             return opened_events
         opened_events.group.close()
         has_watchdog = files.read_number(f"{self._kernel.root}/proc/sys/kernel/nmi_watchdog") == 1
-        why = WATCHDOG_TROUBLE if has_watchdog else NO_ROOM_TROUBLE
+        why = WATCHDOG_PROBLEM if has_watchdog else NO_ROOM_PROBLEM
         missing = {event.key: why for event in opened_events.events}
         return OpenedEvents(missing=opened_events.missing | missing)
 
@@ -264,7 +264,7 @@ TOPDOWN_LEVEL_2 = {
 NO_PERF_METRICS = "this CPU has no PERF_METRICS: Ice Lake and later Intel cores have"
 TOPDOWN_KEY = "topdown_retiring_ratio"
 """Key under which hello reports why there are no top-down counters."""
-SLOTS_TROUBLE = (
+SLOTS_PROBLEM = (
     "the counters of slots are there but do not add up: the hypervisor does not pass them on"
 )
 MAX_SLOTS_ERROR = 0.05
@@ -281,9 +281,9 @@ def topdown_events(pmus: Iterable[Pmu]) -> list[ChosenEvent]:
             if (config := perf_pmus.event_config(pmu, name)) is not None:
                 events[pmu.name] = Event(key, pmu.type, config)
         if events:
-            trouble = Trouble("cores of this type have no PERF_METRICS")
+            problem = Problem("cores of this type have no PERF_METRICS")
             request = EventRequest(name, key=key)
-            group.append(ChosenEvent(request, text, EVENT_UNIT, 1.0, events, trouble))
+            group.append(ChosenEvent(request, text, EVENT_UNIT, 1.0, events, problem))
     keys = {chosen.request.key for chosen in group}
     return group if keys >= TOPDOWN_LEVEL_1.keys() else []
 
@@ -298,15 +298,15 @@ def open_topdown(
         return [], [Missing(TOPDOWN_KEY, NO_PERF_METRICS)] if pmus else []
     opener = GroupOpener(kernel, rows, online, pmus)
     cpu = next((row.cpu for row in online if opener.events_on(group, row.cpu)), None)
-    trouble = OTHER_CORES_TROUBLE if cpu is None else _slots_trouble(opener, group, kernel, cpu)
-    if trouble is not None:
-        return [], trouble.missing(TOPDOWN_KEY)
+    problem = OTHER_CORES_PROBLEM if cpu is None else _slots_problem(opener, group, kernel, cpu)
+    if problem is not None:
+        return [], problem.missing(TOPDOWN_KEY)
     return [opener.open_part(group)], []
 
 
-def _slots_trouble(
+def _slots_problem(
     opener: GroupOpener, group: Sequence[ChosenEvent], kernel: Kernel, cpu: int
-) -> Trouble | None:
+) -> Problem | None:
     """Returns why the top-down group cannot be counted as a whole on this CPU, or the fault in its
     counts, which are in the order of TOPDOWN_LEVEL_1; None if they add up."""
     opened = opener.open_events(group, cpu)
@@ -320,4 +320,4 @@ def _slots_trouble(
         return None
     slots, parts = trial.counts[0], trial.counts[1 : len(TOPDOWN_LEVEL_1)]
     adds_up = slots > 0 and abs(sum(parts) - slots) <= MAX_SLOTS_ERROR * slots and min(parts) >= 0
-    return None if adds_up else Trouble(SLOTS_TROUBLE)
+    return None if adds_up else Problem(SLOTS_PROBLEM)

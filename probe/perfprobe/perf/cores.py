@@ -17,7 +17,7 @@ from perfprobe.cpu import cpuid, identity, model
 from perfprobe.cpu.cpuid import Leaves
 from perfprobe.cpu.model import AMD
 from perfprobe.cpu.model_terms import METHOD_EVENTS, Uarch
-from perfprobe.kernel.access import Trouble
+from perfprobe.kernel.access import Problem
 from perfprobe.machine.parts import Part
 from perfprobe.native import affinity
 from perfprobe.perf import perf_pmus, uncore
@@ -169,7 +169,7 @@ def smt_methods(keys: set[str]) -> list[str]:
 # --- opening the parts ----------------------------------------------------------------------------
 
 ESSENTIAL_KEYS = ("ref", "cycles")
-HOST_ONLY = Trouble("only the host's own time is counted, so that guests with a PMU can start")
+HOST_ONLY = Problem("only the host's own time is counted, so that guests with a PMU can start")
 
 
 def open_parts(
@@ -201,13 +201,13 @@ def open_parts(
     )
     if not planner.pmus:
         keys = (counter.key for counter in CORE_COUNTERS[:5])
-        core.missing = perf_pmus.no_counters_trouble(kernel.root).missing(*keys)
+        core.missing = perf_pmus.no_counters_problem(kernel.root).missing(*keys)
     msr_part = _part(kernel, rows, online, planner.msr_events, MSR_COUNTERS, timed=False)
     controllers = uncore.memory_part(kernel, rows, online)
     return [core, msr_part, controllers, *uncore.uncore_parts(kernel, rows, online)]
 
 
-def no_clock_trouble(parts: Sequence[Part]) -> Missing | None:
+def no_clock_problem(parts: Sequence[Part]) -> Missing | None:
     """Returns why no CPU counts reference cycles or cycles; None if some CPU does."""
     core = parts[0]
     if any(counter.key in ESSENTIAL_KEYS for counter in core.counters):
@@ -237,9 +237,9 @@ def _part(
     # Guests of KVM can only run if its module is loaded.
     root = kernel.root
     may_run = (root / "sys/module/kvm").exists() or not identity.may_run_guests(root)
-    lacking: list[tuple[int, str, Trouble]] = []
+    lacking: list[tuple[int, str, Problem]] = []
     for cpu, opened_events in opened.items():
-        lacking += [(cpu, key, trouble) for key, trouble in opened_events.missing.items()]
+        lacking += [(cpu, key, problem) for key, problem in opened_events.missing.items()]
         if opened_events.host_only and may_run:
             lacking.append((cpu, "guests", HOST_ONLY))
     return cpu_part(kernel, rows, planned_events, opened, counters, timed=timed, lacking=lacking)

@@ -163,7 +163,7 @@ class Catalogue:
         scale: float,
         events: dict[str | None, Event],
     ) -> ChosenEvent:
-        no_pmu = None if events else access.no_pmu_trouble(self._root)
+        no_pmu = None if events else access.no_pmu_problem(self._root)
         return ChosenEvent(request, description, unit, scale, events, no_pmu)
 
     def _find_listed(self, request: EventRequest, event: str) -> ChosenEvent:
@@ -230,7 +230,7 @@ class Catalogue:
         if similar:
             text += f"; nearest: {', '.join(similar)}"
         elif not self.cores:
-            text += f" ({access.no_pmu_trouble(self._root).why})"
+            text += f" ({access.no_pmu_problem(self._root).why})"
         return f"{text}; perftop events lists all"
 
 
@@ -325,8 +325,8 @@ def list_events(
         lower_word = word.casefold()
         rows = [e for e in rows if lower_word in f"{e['name']} {e['about']}".casefold()]
     pmus = catalogue.cores
-    refused = access.perf_trouble(root)
-    missing = [] if pmus else [access.no_pmu_trouble(root)]
+    refused = access.perf_problem(root)
+    missing = [] if pmus else [access.no_pmu_problem(root)]
     missing += [] if refused is None else [refused]
     for row in rows if kernel is not None and refused is None else ():
         # Each event is opened on the first CPU of its PMU.
@@ -334,8 +334,8 @@ def list_events(
         with suppress(ValueError):
             event = catalogue.find(event_names.parse_groups(row["name"])[0][0]).event_on(pmu)
             if pmu is not None and event is not None:
-                trouble = refusal_of(kernel or Kernel(), event, min(pmu.cpus or {0}))
-                row["refused"] = trouble and trouble.why
+                problem = refusal_of(kernel or Kernel(), event, min(pmu.cpus or {0}))
+                row["refused"] = problem and problem.why
     return {
         "events": rows,
         "pmus": [

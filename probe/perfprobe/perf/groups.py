@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from perfprobe._native import lib
-from perfprobe.kernel.access import Trouble
+from perfprobe.kernel.access import Problem
 from perfprobe.machine.parts import join_missing, restrict_to_cpus
 from perfprobe.native.sampler import Slot
 from perfprobe.perf.perf_events import Event, Group, Kernel, OpenedEvents, open_group
@@ -88,7 +88,7 @@ def cpu_part(
     *,
     timed: bool,
     mapped: bool = True,
-    lacking: Iterable[tuple[int, str, Trouble]] = (),
+    lacking: Iterable[tuple[int, str, Problem]] = (),
 ) -> PerfPart:
     """Creates a part with counters of CPUs from open groups. `planned_events`: those of each CPU.
     `table`: the counters. `lacking`: CPU, key and reason of each missing counter. An offline

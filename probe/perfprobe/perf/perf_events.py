@@ -24,7 +24,7 @@ from perfprobe.cpu import files
 from perfprobe.cpu.identity import may_run_guests
 from perfprobe.errors import check_result
 from perfprobe.kernel import access
-from perfprobe.kernel.access import Trouble
+from perfprobe.kernel.access import Problem
 from perfprobe.native.affinity import pinned_to
 
 HARDWARE, SOFTWARE = 0, 1  # PERF_TYPE_
@@ -146,20 +146,20 @@ class Kernel:
 
 
 class RefusedError(Exception):
-    """An event cannot be counted; `trouble` contains the reason and the remedy."""
+    """An event cannot be counted; `problem` contains the reason and the remedy."""
 
-    def __init__(self, trouble: Trouble) -> None:
-        super().__init__(trouble.why)
-        self.trouble = trouble
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.why)
+        self.problem = problem
 
 
-def shortage_trouble(free: int, root: Path) -> Trouble:
-    """Returns the trouble for an event without a counter, if only `free` counters are free."""
+def shortage_problem(free: int, root: Path) -> Problem:
+    """Returns the problem for an event without a counter, if only `free` counters are free."""
     watchdog = files.read_number(f"{root}/proc/sys/kernel/nmi_watchdog")
     reason = f"only {free} counters free: the NMI watchdog or another tool holds one"
     if watchdog == 0:
-        return Trouble(f"only {free} counters free: another tool holds some", "stop the other tool")
-    return Trouble(reason, "sysctl kernel.nmi_watchdog=0")
+        return Problem(f"only {free} counters free: another tool holds some", "stop the other tool")
+    return Problem(reason, "sysctl kernel.nmi_watchdog=0")
 
 
 # --- opening groups -------------------------------------------------------------------------------
@@ -179,23 +179,23 @@ FIT_NS = 100_000
 """Duration in ns of a trial of a pinned group, which is on the counters immediately or never."""
 MAX_TRIALS = 3
 """Number of trials; implausible counts in all of them are a failure."""
-MAY_NOT_ADVANCE = frozenset({"one_thread", "smi", *OPTIONAL_ROLES})
+POSSIBLY_ZERO_KEYS = frozenset({"one_thread", "smi", *OPTIONAL_ROLES})
 """Keys of events whose count may be 0 after a trial."""
-NOT_COUNTING = Trouble("the counter is there but does not count")
-TOO_FEW_COUNTERS = Trouble("this CPU has too few counters for its group")
-YIELDED_TO_CHOSEN = Trouble(
+NOT_COUNTING = Problem("the counter is there but does not count")
+TOO_FEW_COUNTERS = Problem("this CPU has too few counters for its group")
+YIELDED_TO_CHOSEN = Problem(
     "its counter is left to the events of -e", "fewer events in braces, or no -e"
 )
 YIELDING_ROLES = ("kernel_instructions", "kernel_cycles")
 """Roles whose events are dropped, in this order, if the events of -e need their counters."""
-COUNTERS_TAKEN = Trouble("this CPU has no counter left for it: other events have them")
+COUNTERS_TAKEN = Problem("this CPU has no counter left for it: other events have them")
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedEvents:
     events: list[Event] = field(default_factory=list)
     """The events that are open, in the order in which they were wanted."""
-    missing: dict[str, Trouble] = field(default_factory=dict)
+    missing: dict[str, Problem] = field(default_factory=dict)
     """By key: why an event is not open; one entry for each role without an open event."""
     group: Group | None = None
     """The open group; None if no event could be opened."""
@@ -253,8 +253,8 @@ def open_group(
     RDPMC. `with_trial` runs a trial: events that do not count are dropped, then others in the order
     of DROPPED_ROLES until the group fits."""
     events = list(wanted_events)
-    missing: dict[str, Trouble] = {}
-    dropped: dict[str, Trouble | None] = {}
+    missing: dict[str, Problem] = {}
+    dropped: dict[str, Problem | None] = {}
     while events:
         attempt = _open_together(kernel, cpu, events, timed=timed, mapped=mapped)
         if with_trial and attempt.does_not_fit:
@@ -263,7 +263,7 @@ def open_group(
         missing |= attempt.missing
         if (group := attempt.group) is None:
             break
-        trial, implausible = None, dict[str, Trouble]()
+        trial, implausible = None, dict[str, Problem]()
         if with_trial:
             trial, implausible = _try_group(kernel, group, attempt.events, cpu)
         if trial is not None and trial.counted_share == 0:
@@ -293,10 +293,10 @@ def open_event(kernel: Kernel, event: Event, cpu: int, *, with_trial: bool = Fal
     return opened.group
 
 
-def refusal_of(kernel: Kernel, event: Event, cpu: int) -> Trouble | None:
+def refusal_of(kernel: Kernel, event: Event, cpu: int) -> Problem | None:
     """Returns why the kernel refuses to open this event alone on this CPU; None if it does not."""
     error = _error_alone(kernel, event, cpu, host_only=may_run_guests(kernel.root))
-    return None if error is None else access.perf_open_trouble(error, kernel.root)
+    return None if error is None else access.perf_open_problem(error, kernel.root)
 
 
 def _error_alone(kernel: Kernel, event: Event, cpu: int, *, host_only: bool) -> OSError | None:
@@ -332,7 +332,7 @@ def _open_together(
     host_only = may_run_guests(kernel.root) if host_only is None else host_only
     fds: list[int] = []
     events: list[Event] = []
-    refused: dict[str, Trouble] = {}
+    refused: dict[str, Problem] = {}
 
     def close_all() -> None:
         for fd in reversed(fds):
@@ -358,7 +358,7 @@ def _open_together(
                 return _open_together(
                     kernel, cpu, wanted_events, timed=timed, mapped=mapped, host_only=True
                 )
-            refused[event.key] = access.perf_open_trouble(reason, kernel.root)
+            refused[event.key] = access.perf_open_problem(reason, kernel.root)
         else:
             events.append(event)
     if not fds:
@@ -368,8 +368,8 @@ def _open_together(
         group = kernel.group(fds, timed=timed, mapped=mapped)
     except OSError as error:
         close_all()
-        trouble = access.perf_open_trouble(error, kernel.root)
-        return OpenedEvents(missing=refused | {event.key: trouble for event in events})
+        problem = access.perf_open_problem(error, kernel.root)
+        return OpenedEvents(missing=refused | {event.key: problem for event in events})
     return OpenedEvents(events, refused, group, host_only)
 
 
@@ -378,7 +378,7 @@ def _open_together(
 
 def _try_group(
     kernel: Kernel, group: Group, events: Sequence[Event], cpu: int
-) -> tuple[Trial | None, dict[str, Trouble]]:
+) -> tuple[Trial | None, dict[str, Problem]]:
     """Runs a trial of a group on its CPU. Returns the trial (None if this process may not run on
     that CPU) and, by key, the events whose counts are implausible."""
     results = []
@@ -417,34 +417,34 @@ def _run_pinned_trial(
         group.close()
 
 
-def _implausible_events(events: Sequence[Event], trial: Trial) -> dict[str, Trouble]:
+def _implausible_events(events: Sequence[Event], trial: Trial) -> dict[str, Problem]:
     """Returns, by key, the events whose counts are implausible for a CPU that was busy."""
     if trial.counted_share == 0:
         return {}
     pairs = zip(events, trial.counts, strict=True)
     counts = {event.key: count / trial.counted_share for event, count in pairs}
     stopped_keys = {key for key, n in counts.items() if n <= 0}
-    if counts.keys() - MAY_NOT_ADVANCE <= stopped_keys:  # no counter of this CPU counts at all
+    if counts.keys() - POSSIBLY_ZERO_KEYS <= stopped_keys:  # no counter of this CPU counts at all
         return dict.fromkeys(stopped_keys, NOT_COUNTING)
-    troubles = dict.fromkeys(stopped_keys - MAY_NOT_ADVANCE, NOT_COUNTING)
+    problems = dict.fromkeys(stopped_keys - POSSIBLY_ZERO_KEYS, NOT_COUNTING)
     ref = counts.get("ref", 0)
     share = ref / trial.tsc_ticks if trial.tsc_ticks else 0.0
     if share and not 0.2 * trial.ran_share <= share <= 1.05:
-        troubles["ref"] = Trouble(
+        problems["ref"] = Problem(
             f"the counter moved {share:.3g} times as far as the TSC while busy"
         )
     aperf, mperf = counts.get("aperf", 0), counts.get("mperf", 0)
     if aperf > 0 and mperf > 0 and not 0.05 <= aperf / mperf <= 4:
         reason = f"APERF / MPERF is {aperf / mperf:.3g}: these registers do not show the clock"
-        troubles |= dict.fromkeys(("aperf", "mperf"), Trouble(reason))
-    return troubles
+        problems |= dict.fromkeys(("aperf", "mperf"), Problem(reason))
+    return problems
 
 
 # --- dropping events that do not fit --------------------------------------------------------------
 
 
 def _without_next_role(
-    events: Sequence[Event], dropped: dict[str, Trouble | None], why: Trouble | None = None
+    events: Sequence[Event], dropped: dict[str, Problem | None], why: Problem | None = None
 ) -> list[Event]:
     """Returns the events without those of the first role in DROPPED_ROLES; empty if none would
     remain. Adds the dropped keys, with the reason `why` (None: too few counters), to `dropped`."""
@@ -458,11 +458,11 @@ def _without_next_role(
 
 
 def _drop_reasons(
-    dropped: Mapping[str, Trouble | None], free: int, root: Path
-) -> dict[str, Trouble]:
+    dropped: Mapping[str, Problem | None], free: int, root: Path
+) -> dict[str, Problem]:
     """Returns, by key, why events were dropped; `free` is the number of counters that were free.
     Optional events have their own reason: most CPUs have too few counters for all of them."""
-    shortage = shortage_trouble(free, root)
+    shortage = shortage_problem(free, root)
     return {
         key: COUNTERS_TAKEN if key in OPTIONAL_ROLES else why or shortage
         for key, why in dropped.items()
@@ -470,11 +470,11 @@ def _drop_reasons(
 
 
 def _unserved_keys(
-    missing: dict[str, Trouble], events: Sequence[Event], wanted_events: Sequence[Event]
-) -> dict[str, Trouble]:
+    missing: dict[str, Problem], events: Sequence[Event], wanted_events: Sequence[Event]
+) -> dict[str, Problem]:
     """Returns the entries of `missing` whose role none of `events` has, one for each role."""
     served_roles = {event.role_or_key for event in events}
-    lacking: dict[str, Trouble] = {}
+    lacking: dict[str, Problem] = {}
     roles: set[str] = set()
     for event in wanted_events:
         if event.role_or_key not in served_roles | roles and event.key in missing:

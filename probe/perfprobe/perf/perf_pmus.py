@@ -14,7 +14,7 @@ from pathlib import Path
 
 from perfprobe.cpu import files, topology
 from perfprobe.kernel import access
-from perfprobe.kernel.access import Trouble
+from perfprobe.kernel.access import Problem
 from perfprobe.perf.event_names import EventRequest
 from perfprobe.perf.perf_events import (
     COUNTED_KEYS,
@@ -153,23 +153,23 @@ def open_core_event(
     cannot read it (`by_rdpmc`)."""
     pmu = core_pmu_of(core_pmus(kernel.root), cpu)
     if pmu is None:
-        raise RefusedError(access.no_pmu_trouble(kernel.root))
+        raise RefusedError(access.no_pmu_problem(kernel.root))
     event = Event(COUNTED_KEYS[number], HARDWARE, pmu.extended_type | number)
     group = open_event(kernel, event, cpu, with_trial=with_trial)
     if by_rdpmc and not group.uses_rdpmc:
         group.close()
         switch, reason = f"{pmu.path}/rdpmc", "its page is not available, or does not allow it"
         if files.read_number(switch) == 0:
-            raise RefusedError(Trouble("the kernel forbids RDPMC", f"echo 1 | sudo tee {switch}"))
-        raise RefusedError(Trouble(f"RDPMC may not read it: {reason}"))
+            raise RefusedError(Problem("the kernel forbids RDPMC", f"echo 1 | sudo tee {switch}"))
+        raise RefusedError(Problem(f"RDPMC may not read it: {reason}"))
     return group
 
 
-def no_counters_trouble(root: Path) -> Trouble:
+def no_counters_problem(root: Path) -> Problem:
     """Returns why the `os` source has no counters of cores."""
     if core_pmus(root):
-        return Trouble("the os source does not read the core's counters", "--source perf")
-    return access.no_pmu_trouble(root)
+        return Problem("the os source does not read the core's counters", "--source perf")
+    return access.no_pmu_problem(root)
 
 
 # --- events ---------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ class ChosenEvent:
     scale: float
     events: dict[str | None, Event] = field(default_factory=dict)
     """The event to open, by core PMU; under None, an event that is the same on all CPUs."""
-    trouble: Trouble | None = None
+    problem: Problem | None = None
     """The reason why no CPU can count the event."""
 
     def event_on(self, pmu: Pmu | None) -> Event | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perfprobe.cpu import files, identity, topology
-from perfprobe.kernel.access import Trouble
+from perfprobe.kernel.access import Problem
 from perfprobe.perf import perf_pmus
 from perfprobe.perf.groups import GroupPlan, PerfPart
 from perfprobe.perf.perf_events import Event, Kernel, refusal_of
@@ -227,7 +227,7 @@ CONTROLLER_STEMS = ("uncore_imc", "uncore_imc_free_running")
 HBM_PMU = "uncore_hbm"
 """PMUs of the HBM of Xeon Max, which are not read: Linux's uncore_snbep.c has their events, but no
 public source states the bytes of a count."""
-HBM_TROUBLE = "memory traffic is that of DDR: the unit of the HBM counts is not public"
+HBM_PROBLEM = "memory traffic is that of DDR: the unit of the HBM counts is not public"
 UNIT_BYTES = {"MiB": 1 << 20, "MB": 10**6, "KiB": 1 << 10, "Bytes": 1, "B": 1}
 LINE_BYTES = 64
 CLOCK_KEY, CLOCK_EVENT = "memory_clock", "clockticks"
@@ -302,16 +302,16 @@ def _raw_controller(pmu: Pmu) -> Controller | None:
     return Controller(pmu, (reads, writes), LINE_BYTES)
 
 
-def missing_controller_trouble(root: Path) -> Trouble:
+def missing_controller_problem(root: Path) -> Problem:
     guest = identity.virtualisation(root)
     if guest is not None:
-        return Trouble("memory controllers are not visible in a VM", "check on the host")
+        return Problem("memory controllers are not visible in a VM", "check on the host")
     cpu_identity = identity.read_identity(root)
     if cpu_identity.vendor == "AuthenticAMD":
-        return Trouble("no PMU amd_umc: it needs Zen 4 or later, and Linux 6.7 or later")
+        return Problem("no PMU amd_umc: it needs Zen 4 or later, and Linux 6.7 or later")
     if not (root / perf_pmus.PMU_DIRECTORY).exists():
-        return Trouble("this kernel has no perf events")
-    return Trouble("this kernel shows no memory controllers", "sudo modprobe intel_uncore")
+        return Problem("this kernel has no perf events")
+    return Problem("this kernel shows no memory controllers", "sudo modprobe intel_uncore")
 
 
 # --- the part of memory traffic -------------------------------------------------------------------
@@ -329,9 +329,9 @@ def memory_part(kernel: Kernel, rows: Sequence[Cpu], online: Sequence[Cpu]) -> P
     packages = [group for group in topology.packages(rows) if not online_cpus.isdisjoint(group)]
     reading = {row.cpu for row in online}
     package_readers = [_package_readers(all_controllers, group) for group in packages]
-    trouble = _traffic_trouble(kernel, all_controllers, package_readers)
-    if trouble is not None:
-        missing = trouble.missing(*TRAFFIC_KEYS)
+    problem = _traffic_problem(kernel, all_controllers, package_readers)
+    if problem is not None:
+        missing = problem.missing(*TRAFFIC_KEYS)
         return PerfPart(kernel, "package", [], lambda _: [], missing=missing)
     channels = max(len(events) for controller in all_controllers for events in controller.events)
     controller_count = max(map(len, package_readers))
@@ -378,7 +378,7 @@ def memory_part(kernel: Kernel, rows: Sequence[Cpu], online: Sequence[Cpu]) -> P
             groups.append((reader, columns))
         return groups
 
-    hbm = Missing("hbm_bytes", HBM_TROUBLE) if any(_pmus(root, HBM_PMU)) else None
+    hbm = Missing("hbm_bytes", HBM_PROBLEM) if any(_pmus(root, HBM_PMU)) else None
     return PerfPart(kernel, "package", counters, plan_groups, missing=[hbm] if hbm else [])
 
 
@@ -396,20 +396,20 @@ def _package_readers(controllers: Iterable[Controller], package: Sequence[int]) 
     ]
 
 
-def _traffic_trouble(
+def _traffic_problem(
     kernel: Kernel, controllers: Sequence[Controller], package_readers: Sequence[Readers]
-) -> Trouble | None:
+) -> Problem | None:
     """Returns why memory traffic cannot be counted; None if it can. All events must work: a sum
     without one of them would be too small."""
     if not controllers:
-        return missing_controller_trouble(kernel.root)
+        return missing_controller_problem(kernel.root)
     if len({controller.scale for controller in controllers}) > 1:
-        return Trouble("its memory controllers count in different units")
+        return Problem("its memory controllers count in different units")
     numbers = {len(readers) for readers in package_readers}
     if len(numbers) > 1 or 0 in numbers:
-        return Trouble("packages have different numbers of memory controllers")
+        return Problem("packages have different numbers of memory controllers")
     if max(numbers) * max(len(controller.events[0]) for controller in controllers) >= MAX_CHANNELS:
-        return Trouble(f"a package has more than {MAX_CHANNELS - 1} memory channels")
+        return Problem(f"a package has more than {MAX_CHANNELS - 1} memory channels")
     refusals = (
         refusal_of(kernel, event, min(controller.pmu.cpus or {0}))
         for controller in controllers

@@ -68,15 +68,15 @@ def directories() -> list[Path]:
 def prepare_directory() -> Path:
     """Returns the first directory to which only this user can write, created if necessary. Raises
     OSError, with the reason for the last directory, if there is none."""
-    trouble = OSError()
+    last_error = OSError()
     for directory in directories():
         try:
             os.close(_open_private_directory(directory, make=True))
         except OSError as error:
-            trouble = OSError(error.errno, error.strerror, str(directory))
+            last_error = OSError(error.errno, error.strerror, str(directory))
         else:
             return directory
-    raise trouble
+    raise last_error
 
 
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -180,7 +180,7 @@ class Programmer:
     def end(self) -> None:
         """Restores all registers, and sets `unrestored` if some could not be. Idempotent."""
         unrestored: dict[int, Changes] = {}
-        troubles: dict[int, MsrError] = {}
+        errors: dict[int, MsrError] = {}
         for cpu, changes in self._changes.items():
             try:
                 if cpu not in self._devices:
@@ -190,16 +190,16 @@ class Programmer:
                 failed = dict.fromkeys(changes, error)
             if failed:
                 unrestored[cpu] = {register: changes[register] for register in failed}
-                troubles[cpu] = next(iter(failed.values()))
+                errors[cpu] = next(iter(failed.values()))
         self._changes = unrestored
         for cpu in list(self._devices):
             self.close_cpu(cpu)
         with contextlib.suppress(OSError):  # the old journal, which has more registers, stays valid
             self._save()
-        if troubles:
+        if errors:
             # One line on the CPUs whose registers could not be restored, with the remedy.
-            offline = [cpu for cpu in sorted(troubles) if troubles[cpu].is_offline]
-            first = next(error for error in troubles.values() if error.is_offline == bool(offline))
+            offline = [cpu for cpu in sorted(errors) if errors[cpu].is_offline]
+            first = next(error for error in errors.values() if error.is_offline == bool(offline))
             steps = [first.fix] if first.fix else []
             if offline:
                 names = ",".join(map(str, offline))
@@ -208,7 +208,7 @@ class Programmer:
                 steps = [f"echo 1 | sudo tee {online}"]
             sysroot_option = "" if self._root == Path("/") else f" --sysroot {self._root}"
             steps.append(f"perftop stat --source msr -n 1{sysroot_option}")
-            cpus_text = f"CPU{'s' if len(troubles) > 1 else ''} {cpu_sets.format(troubles)}"
+            cpus_text = f"CPU{'s' if len(errors) > 1 else ''} {cpu_sets.format(errors)}"
             fix = f"to restore them: {'; '.join(steps)}"
             self.unrestored = f"counters of {cpus_text} stay programmed: {first} · {fix}"
         self._changes = {}

@@ -19,7 +19,7 @@ from perfprobe.cpu import cpuid, model
 from perfprobe.cpu.identity import read_identity
 from perfprobe.cpu.model import INTEL
 from perfprobe.cpu.model_terms import Uarch
-from perfprobe.kernel.access import Trouble
+from perfprobe.kernel.access import Problem
 from perfprobe.machine.parts import Part, join_missing
 from perfprobe.native import tsc_rate
 from perfprobe.native.sampler import MsrField
@@ -386,7 +386,7 @@ class RegisterSurvey:
     def _part(self, scope: Scope, find_readings: FindReadings) -> RegisterPart | None:
         """Returns a part with the registers that each kind of CPU can read; None without any."""
         table: dict[int, list[Reading]] = {}
-        lacking: list[tuple[int, str, Trouble]] = []
+        lacking: list[tuple[int, str, Problem]] = []
         for kind in self.kinds:
             usable: list[Reading] = []
             with self._open_first_cpu(kind) as device:
@@ -398,8 +398,8 @@ class RegisterSurvey:
                     else:
                         usable.append(reading)
                         continue
-                    trouble = Trouble(missing.why)
-                    lacking += [(cpu, missing.what, trouble) for cpu in kind.cpus]
+                    problem = Problem(missing.why)
+                    lacking += [(cpu, missing.what, problem) for cpu in kind.cpus]
             table |= dict.fromkeys(kind.cpus, usable)
         self.missing += join_missing(lacking, len(table))
         return RegisterPart(self.root, scope, table) if any(table.values()) else None

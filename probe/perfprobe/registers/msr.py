@@ -19,7 +19,7 @@ from typing import Self
 
 from perfprobe.cpu import files, identity
 from perfprobe.kernel import access
-from perfprobe.kernel.access import Trouble
+from perfprobe.kernel.access import Problem
 
 MSR_MAJOR = 202
 """Major device number of the msr driver (from Linux's major.h); the minor number is the CPU."""
@@ -103,7 +103,7 @@ class Registers:
         try:
             self.fd = open_device(root, cpu, os.O_RDWR if writable else os.O_RDONLY)
         except OSError as error:
-            raise _open_trouble(root, cpu, error) from None
+            raise _open_error(root, cpu, error) from None
 
     def __enter__(self) -> Self:
         return self
@@ -115,9 +115,9 @@ class Registers:
         try:
             content = os.pread(self.fd, 8, register)
         except OSError as error:
-            raise self._trouble("read", register, error) from None
+            raise self._register_error("read", register, error) from None
         if len(content) != 8:
-            raise self._trouble("read", register, OSError(errno.EIO, "short"))
+            raise self._register_error("read", register, OSError(errno.EIO, "short"))
         value: int = _VALUE_FORMAT.unpack(content)[0]
         return value
 
@@ -129,7 +129,7 @@ class Registers:
         except OSError as error:
             if error.errno in {errno.EPERM, errno.EACCES, errno.EBADF}:
                 raise _write_error(self._root, error) from None
-            raise self._trouble("written", register, error) from None
+            raise self._register_error("written", register, error) from None
         value_after = self.read(register)
         if value_after != value:
             outcome = f"holds {value_after:X}H after {value:X}H was written"
@@ -141,7 +141,7 @@ class Registers:
             os.close(self.fd)
             self.fd = -1
 
-    def _trouble(self, text: str, register: int, error: OSError) -> MsrError:
+    def _register_error(self, text: str, register: int, error: OSError) -> MsrError:
         code = error.errno or 0
         register_text = f"CPU {self.cpu}: {register_name(register)}"
         if code in {errno.ENXIO, errno.ENODEV}:
@@ -156,7 +156,7 @@ class Registers:
         return MsrError(f"{register_text} cannot be {text}", os.strerror(code), code=code)
 
 
-def _open_trouble(root: Path, cpu: int, error: OSError) -> MsrError:
+def _open_error(root: Path, cpu: int, error: OSError) -> MsrError:
     code = error.errno or 0
     effect = "no register can be read"
     if code in {errno.ENOENT, errno.ENOTDIR}:
@@ -186,15 +186,15 @@ def _open_trouble(root: Path, cpu: int, error: OSError) -> MsrError:
     return MsrError(f"{root / f'dev/cpu/{cpu}/msr'} cannot be opened: {reason}", effect, code=code)
 
 
-def write_trouble(root: Path) -> Trouble | None:
+def write_problem(root: Path) -> Problem | None:
     """Returns why the kernel refuses writes to MSRs; None if its files show no reason."""
     if files.read_word(f"{root}/sys/module/msr/parameters/allow_writes") == "off":
         fix = "echo on | sudo tee /sys/module/msr/parameters/allow_writes"
-        return Trouble("msr.allow_writes=off", fix)
+        return Problem("msr.allow_writes=off", fix)
     locked = files.read_text(f"{root}/sys/kernel/security/lockdown")
     if "[integrity]" in locked or "[confidentiality]" in locked:
         fix = "boot without lockdown (Secure Boot turns it on), or use --source perf"
-        return Trouble("kernel lockdown", fix)
+        return Problem("kernel lockdown", fix)
     return None
 
 
@@ -205,8 +205,8 @@ def _write_error(root: Path, error: OSError) -> MsrError:
     effect = "registers can be read, not programmed"
     if code == errno.EBADF:
         return MsrError("the register file was opened for reading", effect, code=code)
-    trouble = write_trouble(root) or Trouble(
+    problem = write_problem(root) or Problem(
         "lockdown or msr.allow_writes=off", "use --source perf"
     )
-    cause = f"the kernel refuses writes to MSRs ({trouble.why})"
-    return MsrError(cause, effect, trouble.fix, code)
+    cause = f"the kernel refuses writes to MSRs ({problem.why})"
+    return MsrError(cause, effect, problem.fix, code)

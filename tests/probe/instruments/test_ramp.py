@@ -282,7 +282,7 @@ WORK = ramp.Workload(1_000_000, [("scalar", 0.02)])
 
 def measured_runs(
     library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, **faults: int
-) -> tuple[list[dict[str, Any]], access.Trouble | None]:
+) -> tuple[list[dict[str, Any]], access.Problem | None]:
     for name in ("gone_at", "back_at", "slow"):
         ctypes.c_uint64.in_dll(library, name).value = faults.get(name, 0)
     group = fakeperf.Group([], timed=True, address=library.made_up(), uses_rdpmc=True)
@@ -298,8 +298,8 @@ def measured_runs(
 
 
 def test_each_chunk_has_its_cycles(library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs, trouble = measured_runs(library, monkeypatch)
-    assert trouble is None
+    runs, problem = measured_runs(library, monkeypatch)
+    assert problem is None
     assert len(runs) == ramp.RUNS
     for run in runs:
         chunks = run["chunks"]
@@ -324,9 +324,9 @@ def test_an_unfit_counter_leaves_runs_without_cycles(
 ) -> None:
     """If the counter fails before the first run or during the runs, or costs too much, no run has
     cycles."""
-    runs, trouble = measured_runs(library, monkeypatch, **faults)
-    assert trouble is not None
-    assert trouble.why.startswith(why)
+    runs, problem = measured_runs(library, monkeypatch, **faults)
+    assert problem is not None
+    assert problem.why.startswith(why)
     assert len(runs) == ramp.RUNS
     assert {run["chunks"][key] for run in runs for key in ramp.UNCOUNTED} == {None}
 
@@ -359,12 +359,12 @@ def test_cycles_are_counted_in_all_rings_of_that_cpu(
     assert (cpu, leader, host_only) == (3, perf_events.NO_LEADER, False)
 
 
-def refusal_of_counter(kernel: fakeperf.Kernel, root: Path) -> access.Trouble:
+def refusal_of_counter(kernel: fakeperf.Kernel, root: Path) -> access.Problem:
     kernel.root = root
     with pytest.raises(perf_events.RefusedError) as raised:
         open_core_event(kernel, 0, CYCLES, by_rdpmc=True, with_trial=True)
     assert all(group.closed for group in kernel.groups)
-    return raised.value.trouble
+    return raised.value.problem
 
 
 def test_a_missing_counter_has_its_reason(tmp_path: Path) -> None:

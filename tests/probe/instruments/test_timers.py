@@ -263,9 +263,9 @@ def test_a_method_that_fails_during_a_run_is_named(monkeypatch: pytest.MonkeyPat
     # MSR fails, because it has no descriptor.
     result = timers.measure_methods(cpu, affinity.cpuid_leaves(cpu), wanted)
     good, bad = result.method_runs
-    assert good.trouble is None
-    assert bad.trouble is not None
-    assert bad.trouble.why == "it failed while it ran: Input/output error"
+    assert good.problem is None
+    assert bad.problem is not None
+    assert bad.problem.why == "it failed while it ran: Input/output error"
     row = timers._method_row(bad, result, affinity.cpuid_leaves(cpu))
     assert set(row) == set(timers.TIMER_KEYS)
     assert (row["usable"], row["mean_ticks"]) == (False, None)

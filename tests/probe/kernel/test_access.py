@@ -121,7 +121,7 @@ else:
     print("open")
 """
     assert run(opened.format(source="auto")) == "open\n"
-    if access.perf_trouble(Path("/")) is None and _paranoid() > 0:
+    if access.perf_problem(Path("/")) is None and _paranoid() > 0:
         assert run(opened.format(source="os")) in {"1\n", "13\n"}
 
 

@@ -158,7 +158,7 @@ def test_each_error_of_a_system_call_has_its_reason(
     number: int, call: str, reason_text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(idle, "_is_permitted", lambda: False)
-    assert reason_text in idle.trouble_text(number, call)
+    assert reason_text in idle.problem_text(number, call)
 
 
 @pytest.mark.parametrize(("number", "root", "permitted", "filtered", "why", "fix"), [
@@ -179,10 +179,10 @@ def test_the_remedy_depends_on_the_rights_of_the_user(
     monkeypatch.setattr(access, "is_seccomp_filtered", lambda _: filtered)
     monkeypatch.setattr(identity, "is_in_user_namespace", lambda *_: False)
     monkeypatch.setattr(os, "geteuid", lambda: 0 if root else NOBODY)
-    trouble = idle.trace_trouble(idle._open_error(number, "BPF_MAP_CREATE\n"))
-    assert why in trouble.why
-    assert (trouble.fix is None) == (fix is None)
-    assert (fix or "") in (trouble.fix or "")
+    problem = idle.trace_problem(idle._open_error(number, "BPF_MAP_CREATE\n"))
+    assert why in problem.why
+    assert (problem.fix is None) == (fix is None)
+    assert (fix or "") in (problem.fix or "")
 
 
 @pytest.mark.parametrize(("capabilities", "namespace", "permitted"), [

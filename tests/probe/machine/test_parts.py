@@ -8,7 +8,7 @@ import pytest
 
 from perfprobe import wire
 from perfprobe._native import lib
-from perfprobe.kernel.access import Trouble
+from perfprobe.kernel.access import Problem
 from perfprobe.machine.parts import RowReaders, join_missing, restrict_to_cpus
 from perfprobe.native.sampler import RowPlan, Slot, lay_out
 from perfprobe.wire import Counter, Cpu, Missing, Scope
@@ -50,7 +50,7 @@ def test_a_counter_of_several_parts_is_read_from_the_first() -> None:
 def test_counters_of_some_cpus_name_them() -> None:
     assert restrict_to_cpus(counter("a"), (0, 2), 3).cpus == [0, 2]
     assert restrict_to_cpus(counter("a"), (0, 1, 2), 3).cpus is None
-    no_pmu, taken = Trouble("no PMU", "modprobe"), Trouble("taken")
+    no_pmu, taken = Problem("no PMU", "modprobe"), Problem("taken")
     lacking = [(0, "a", no_pmu), (1, "a", no_pmu), (0, "b", no_pmu), (1, "b", taken)]
     assert join_missing(lacking, 2) == [
         Missing("a", "no PMU", "modprobe"), Missing("b", "no PMU", "modprobe", [0]),

@@ -29,7 +29,7 @@ from fakeperf import (
 from perfprobe._native import lib
 from perfprobe.cpu import cpuid, model, topology
 from perfprobe.perf import cores
-from perfprobe.perf.cores import no_clock_trouble
+from perfprobe.perf.cores import no_clock_problem
 from perfprobe.wire import Rate
 
 
@@ -61,7 +61,7 @@ def test_a_skylake_opens_all_its_counters(tmp_path: Path) -> None:
     assert sorted({cpu for _, cpu, _, _ in kernel.opened.values()}) == [0, 1, 2, 3]
     (slot,) = core.open(1)
     assert (slot.kind, slot.column, slot.count) == (lib.PP_PERF, 0, 11)
-    assert no_clock_trouble([core, rest]) is None
+    assert no_clock_problem([core, rest]) is None
 
 
 def test_any_thread_is_refused_if_cpuid_denies_it() -> None:
@@ -215,7 +215,7 @@ def test_the_reason_is_reported_if_no_counter_opens(number: int, tmp_path: Path)
     parts = opened_parts(tmp_path, skylake(tmp_path), kernel)
     assert parts[0].counters == []
     assert {m.what for m in parts[0].missing} == {*ALL, "one_thread", *LICENSES}
-    why_not = no_clock_trouble(parts)
+    why_not = no_clock_problem(parts)
     assert why_not is not None
     if number == errno.EACCES:
         assert why_not.why.endswith("kernel.perf_event_paranoid <= 0 (it is 2)")

@@ -194,7 +194,7 @@ WHY = {
 
 @pytest.mark.parametrize("number", WHY)
 def test_every_errno_has_its_reason(number: int, tmp_path: Path) -> None:
-    result = access.perf_open_trouble(OSError(number, "x"), tmp_path)
+    result = access.perf_open_problem(OSError(number, "x"), tmp_path)
     why, fix = WHY[number]
     assert why in result.why
     assert (result.fix is None) is (fix is None)
@@ -214,7 +214,7 @@ def test_the_reason_names_the_paranoid_level(
 ) -> None:
     write_rights(tmp_path, level)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    result = access.perf_open_trouble(OSError(number, "x"), tmp_path)
+    result = access.perf_open_problem(OSError(number, "x"), tmp_path)
     assert result.why == f"needs CAP_PERFMON or kernel.perf_event_paranoid <= 0 (it is {level})"
     assert result.fix == "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=0"
 
@@ -233,7 +233,7 @@ def test_from_level_3_on_debian_needs_more_than_perfmon(
     level: str, caps: int, expected: str, tmp_path: Path
 ) -> None:
     write_rights(tmp_path, level, caps=caps)
-    result = access.perf_open_trouble(OSError(errno.EACCES, "x"), tmp_path)
+    result = access.perf_open_problem(OSError(errno.EACCES, "x"), tmp_path)
     assert expected in result.why
     assert ("kernel.perf_event_paranoid=2" in (result.fix or "")) == ("SYS_ADMIN" in expected)
 
@@ -242,27 +242,27 @@ def test_from_level_3_on_debian_needs_more_than_perfmon(
 def test_root_of_a_user_namespace_is_not_advised_to_become_root(caps: int, tmp_path: Path) -> None:
     write_rights(tmp_path, "2", caps=caps)
     trees.put(tmp_path, "proc/self/uid_map", "         0          0 4294967295\n")
-    assert "namespace" not in access.perf_open_trouble(OSError(errno.EACCES, "x"), tmp_path).why
+    assert "namespace" not in access.perf_open_problem(OSError(errno.EACCES, "x"), tmp_path).why
     trees.put(tmp_path, "proc/self/uid_map", "         0       1000          1\n")
-    result = access.perf_open_trouble(OSError(errno.EACCES, "x"), tmp_path)
+    result = access.perf_open_problem(OSError(errno.EACCES, "x"), tmp_path)
     assert "user namespace" in result.why
     assert result.fix is not None
     assert "--sudo" not in result.fix
     trees.put(tmp_path, "proc/sys/kernel/perf_event_paranoid", "0\n")
-    assert "namespace" not in access.perf_open_trouble(OSError(errno.EACCES, "x"), tmp_path).why
+    assert "namespace" not in access.perf_open_problem(OSError(errno.EACCES, "x"), tmp_path).why
 
 
 def test_a_container_answers_eperm(tmp_path: Path) -> None:
     write_rights(tmp_path, "2", seccomp=2)
-    assert "seccomp" in access.perf_open_trouble(OSError(errno.EPERM, "x"), tmp_path).why
-    assert "paranoid" in access.perf_open_trouble(OSError(errno.EACCES, "x"), tmp_path).why
+    assert "seccomp" in access.perf_open_problem(OSError(errno.EPERM, "x"), tmp_path).why
+    assert "paranoid" in access.perf_open_problem(OSError(errno.EACCES, "x"), tmp_path).why
     for caps in (1 << 38, 1 << 21):
         write_rights(tmp_path, "2", caps=caps, seccomp=2)
-        assert "seccomp" in access.perf_open_trouble(OSError(errno.EACCES, "x"), tmp_path).why
+        assert "seccomp" in access.perf_open_problem(OSError(errno.EACCES, "x"), tmp_path).why
     for level in ("0", "-1"):
         write_rights(tmp_path, level)
         assert (
-            "security module" in access.perf_open_trouble(OSError(errno.EACCES, "x"), tmp_path).why
+            "security module" in access.perf_open_problem(OSError(errno.EACCES, "x"), tmp_path).why
         )
 
 
@@ -274,7 +274,7 @@ def test_a_shortage_of_descriptors_is_reported() -> None:
         "try:\n"
         "    while True: Kernel().open(Event('x', 1, 0, is_core=False), 0, -1)\n"
         "except OSError as e:\n"
-        "    t = access.perf_open_trouble(e); print(t.why, '|', t.fix)\n"
+        "    t = access.perf_open_problem(e); print(t.why, '|', t.fix)\n"
     )
     result = python(code)
     if "paranoid" in result.stdout or "refused" in result.stdout:

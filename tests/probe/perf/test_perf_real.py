@@ -50,7 +50,7 @@ def system() -> Kernel:
     try:
         kernel.close(kernel.open(Event("x", SOFTWARE, CPU_CLOCK, is_core=False), 0, NO_LEADER))
     except OSError as error:
-        pytest.skip(access.perf_open_trouble(error).why)
+        pytest.skip(access.perf_open_problem(error).why)
     return kernel
 
 
@@ -247,7 +247,7 @@ def test_an_ordinary_user_gets_a_reason(system: Kernel) -> None:
         "import os\nfrom perfprobe.perf.perf_events import *\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "try: Kernel().open(Event('x', 1, 0, is_core=False), 0, -1)\n"
-        "except OSError as e: print(access.perf_open_trouble(e).why)\n"
+        "except OSError as e: print(access.perf_open_problem(e).why)\n"
     )
     result = python(code)
     assert "needs CAP_PERFMON or kernel.perf_event_paranoid <= 0 (it is " + level in result.stdout

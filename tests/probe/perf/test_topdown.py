@@ -94,5 +94,5 @@ def test_groups_that_fail_like_real_ones(tmp_path: Path) -> None:
         parts, missing = open_part(tmp_path, kernel)
         assert parts == []
         assert [m.what for m in missing] == ["topdown_retiring_ratio"]
-        assert (missing[0].why == chosen.SLOTS_TROUBLE) == (kernel not in (refusing, denying))
+        assert (missing[0].why == chosen.SLOTS_PROBLEM) == (kernel not in (refusing, denying))
         assert all(group.closed for group in kernel.groups)

@@ -110,10 +110,10 @@ def test_a_device_that_cannot_be_opened_has_its_cause(
     monkeypatch.setattr(msr, "open_device", Mock(side_effect=OSError(error, "why")))
     with pytest.raises(MsrError) as caught:
         Registers(Path("/"), 3)
-    trouble = caught.value
-    assert (trouble.cause, trouble.fix, trouble.code) == (cause, fix, error)
-    assert trouble.consequence == "no register can be read"
-    assert trouble.is_offline == (error in {errno.ENXIO, errno.ENODEV})
+    problem = caught.value
+    assert (problem.cause, problem.fix, problem.code) == (cause, fix, error)
+    assert problem.consequence == "no register can be read"
+    assert problem.is_offline == (error in {errno.ENXIO, errno.ENODEV})
 
 
 def test_a_missing_driver_is_reported_with_its_remedy(tmp_path: Path) -> None:

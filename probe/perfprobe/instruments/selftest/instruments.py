@@ -27,7 +27,7 @@ from perfprobe.wire import Missing
 COPY_BYTES, COPY_S = 128 << 20, 0.5
 """Size of a copy in bytes, larger than most L3s, so that each copy is read from memory; and time
 for which copies are repeated, in s."""
-READ_KEY = "memory_read_bytes"
+MEMORY_READ_KEY = "memory_read_bytes"
 MIN_READ_SHARE = 0.8
 """Minimum share of the copied bytes that is read from memory; a large L3 may have the rest."""
 KEY_STEMS = ("memory_", "hbm_", "l3_", "energy_", "plr_", "pstate_limit", "limit_reasons")
@@ -89,7 +89,7 @@ def _counter_row(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any]:
     verdict = "counts" if any(amounts) else "stands still" if amounts else "no reading"
     if counter.kind == "gauge" and amounts:
         verdict = "read"
-    if key == READ_KEY and amounts and sum(amounts) < MIN_READ_SHARE * span.copied_bytes:
+    if key == MEMORY_READ_KEY and amounts and sum(amounts) < MIN_READ_SHARE * span.copied_bytes:
         verdict = "too little"
     return {
         "counter": key,
@@ -99,7 +99,7 @@ def _counter_row(log: FrameLog, key: str, span: CopyRun) -> dict[str, Any]:
         "columns": counter.columns,
         "verdict": verdict,
         "moved": advances[:MAX_ROWS],
-        "at_least": span.copied_bytes if key == READ_KEY else None,
+        "at_least": span.copied_bytes if key == MEMORY_READ_KEY else None,
     }
 
 
@@ -259,8 +259,8 @@ def _judged_row(
     results = (_measured_rate(log, key, span) for key in present_keys if key in log.counters)
     measured = [result for result in results if result is not None]
     contradictions = [*_contradictions(own_checks, measured)]
-    if READ_KEY in present_keys:
-        contradictions += _copy_contradictions(_counter_row(log, READ_KEY, span))
+    if MEMORY_READ_KEY in present_keys:
+        contradictions += _copy_contradictions(_counter_row(log, MEMORY_READ_KEY, span))
     if contradictions:
         keys = dict.fromkeys(key for keys, _ in contradictions for key in keys)
         reason = "; ".join(text for _, text in contradictions)
@@ -308,7 +308,7 @@ def _copy_contradictions(row: dict[str, Any]) -> Iterator[Contradiction]:
     if row["verdict"] == "too little":
         total_advance = sum(filter(None, row["moved"]))
         text = f"{total_advance:.3g} B, but {row['at_least']:.3g} B were copied"
-        yield (READ_KEY,), f"{READ_KEY}: {text}"
+        yield (MEMORY_READ_KEY,), f"{MEMORY_READ_KEY}: {text}"
 
 
 def _contradictions(

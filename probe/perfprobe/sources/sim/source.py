@@ -225,7 +225,7 @@ class SimSource:
             self._watched.add_ended_stages(self._cursor, time_ns - self._sample_ns, time_ns)
         totals = self._cursor.at_times(time_ns, times)[:, : self._machine.cpus]
         rebased = online & ~self._online
-        notes = self._hotplug(time_ns, online, totals, rebased)
+        notes = self._apply_hotplug(time_ns, online, totals, rebased)
         flags = np.where(online, ROW_SAMPLED + is_wide, ROW_OFFLINE) + ROW_REBASED * rebased
         flags = np.where(self._selected_cpus | ~online, flags, 0)
         begin_ns = self._raw_ns + time_ns + late_ns
@@ -261,7 +261,7 @@ class SimSource:
         self._number += 1
         return [*notes, frame]
 
-    def _hotplug(
+    def _apply_hotplug(
         self, time_ns: int, online: NDArray[np.bool_], totals: Ints, rebased: NDArray[np.bool_]
     ) -> list[Note]:
         if (online == self._online).all():
