@@ -245,7 +245,7 @@ TEXTS: dict[str, tuple[Callable[..., list[str]], Answer]] = {
     "doctor": (doctor.doctor_lines, DOCTOR),
     "doctor-bare": (doctor.doctor_lines, BARE_DOCTOR),
     "doctor-no-sudo": (
-        partial(doctor.doctor_lines, examined=doctor.ExaminedMachine(program="/p/perftop")),
+        partial(doctor.doctor_lines, examined_machine=doctor.ExaminedMachine(program="/p/perftop")),
         DOCTOR,
     ),
     "selftest": (instruments.selftest_lines, SELFTEST),

@@ -392,12 +392,12 @@ def brief_duration(seconds: float) -> str:
     if seconds <= 0:
         return "0 µs"
     seconds = round(seconds, 1 - math.floor(math.log10(seconds)))
-    name, per_s = next((u for u in _UNITS if seconds * u[1] >= 1), _UNITS[-1])
+    name, per_s = next((u for u in _TIME_UNITS if seconds * u[1] >= 1), _TIME_UNITS[-1])
     value = seconds * per_s
     return f"{value:.1f} {name}" if value < 10 else f"{value:.0f} {name}"
 
 
-_UNITS = (("s", 1.0), ("ms", 1e3), ("µs", 1e6))
+_TIME_UNITS = (("s", 1.0), ("ms", 1e3), ("µs", 1e6))
 
 
 def resolution_text(ns: float | None) -> str:

@@ -75,7 +75,7 @@ class NeighbourLosses:
         self._sample_ns = reader.hello.sample_ns
         self._pauses = PauseLimits(self._sample_ns)
         n = len(groups)
-        self.shares: dict[int, PositionLoss] = {}
+        self.position_losses: dict[int, PositionLoss] = {}
         """The latest loss of each position."""
         self.is_quiet = True
         """Whether no position appears to lose time or IPC."""
@@ -86,7 +86,7 @@ class NeighbourLosses:
 
     def lost_share(self, position: int) -> float:
         """Returns the share that a position has lost since its loss started."""
-        lost, weight = _total_loss(self.shares[position]).tolist()
+        lost, weight = _total_loss(self.position_losses[position]).tolist()
         return float(lost / weight) if weight > 0 else float("nan")
 
     def step(
@@ -102,20 +102,20 @@ class NeighbourLosses:
         if self.is_quiet and not self.is_new_loss.any():
             return []
         for i in np.flatnonzero(self.is_new_loss).tolist():
-            self.shares[i] = PositionLoss(group=int(self._groups[i]), start_ns=since_ns)
+            self.position_losses[i] = PositionLoss(group=int(self._groups[i]), start_ns=since_ns)
         self.is_losing |= self.is_new_loss
         self.is_quiet = False
         sums, high = np.array([lost * weights, weights]).T, lost >= self._end
         has_ended: Bools = np.zeros(len(is_known), bool)
         for i in np.flatnonzero(self.is_losing).tolist():
-            high_share = self.shares[i]
+            loss = self.position_losses[i]
             if is_known[i] and high[i]:
-                high_share.add_sample(sums[i], time_ns)
+                loss.add_sample(sums[i], time_ns)
             elif is_known[i]:
-                high_share.pause(high_share.last_ns, sums[i])
-            has_ended[i] = self._pauses.has_ended(high_share, time_ns, known=bool(is_known[i]))
+                loss.pause(loss.last_ns, sums[i])
+            has_ended[i] = self._pauses.has_ended(loss, time_ns, known=bool(is_known[i]))
             if not has_ended[i] and not self.is_in_episode[i]:  # the loss may still prove too small
-                total, weight = _total_loss(high_share).tolist()
+                total, weight = _total_loss(loss).tolist()
                 has_ended[i] = total < self._start * weight
         return self._close(has_ended)
 
@@ -127,9 +127,12 @@ class NeighbourLosses:
         CPUs."""
         changed = []
         for i in np.flatnonzero(self.is_losing & ~self.is_in_episode & is_proven).tolist():
-            share = self.shares[i]
-            long_enough = share.totals.sample_count >= MIN_SAMPLES and share.last_ns == time_ns
-            if not (long_enough and np.asarray(share.totals.sums)[0] >= self._min_loss):
+            position_loss = self.position_losses[i]
+            long_enough = (
+                position_loss.totals.sample_count >= MIN_SAMPLES
+                and position_loss.last_ns == time_ns
+            )
+            if not (long_enough and np.asarray(position_loss.totals.sums)[0] >= self._min_loss):
                 continue
             loss = self._neighbour_loss(i)
             if i not in loss.members:
@@ -149,19 +152,21 @@ class NeighbourLosses:
         """
         if not members:
             return 0.0, 0.0
-        lost, weight = np.array([self.shares[i].totals.sums for i in members]).sum(axis=0).tolist()
+        lost, weight = (
+            np.array([self.position_losses[i].totals.sums for i in members]).sum(axis=0).tolist()
+        )
         return lost, weight
 
     def _neighbour_loss(self, position: int) -> NeighbourLoss:
         """Returns the episode of this position's loss. It is a running one that started at the same
         time or that already included the position, or a new one."""
-        share = self.shares[position]
+        position_loss = self.position_losses[position]
         for loss in self.running:
-            is_near = abs(loss.episode.start_ns - share.start_ns) <= self._sample_ns
-            if loss.group == share.group and (is_near or position in loss.members):
+            is_near = abs(loss.episode.start_ns - position_loss.start_ns) <= self._sample_ns
+            if loss.group == position_loss.group and (is_near or position in loss.members):
                 return loss
-        episode = self._episodes.begin(NEIGHBOUR, self._cause, share.start_ns)
-        self.running.append(NeighbourLoss(episode, share.group))
+        episode = self._episodes.begin(NEIGHBOUR, self._cause, position_loss.start_ns)
+        self.running.append(NeighbourLoss(episode, position_loss.group))
         return self.running[-1]
 
     def _close(self, has_ended: Bools) -> list[Episode]:
@@ -174,7 +179,7 @@ class NeighbourLosses:
             loss.lost, loss.weight = loss.lost + lost, loss.weight + weight
             if not any(self.is_losing[i] and self.is_in_episode[i] for i in loss.members):
                 self.running.remove(loss)
-                end_ns = max(self.shares[i].last_ns for i in loss.members)
+                end_ns = max(self.position_losses[i].last_ns for i in loss.members)
                 ended.append(self._episodes.end(loss.episode, end_ns))
         self.is_in_episode &= ~has_ended
         return ended

@@ -153,7 +153,7 @@ class Detection:
 
 CLEAN_NS, CLEAN_SAMPLES = 1_000_000_000, 3
 """Time in ns and number of samples without a suspect counter that end an episode."""
-JOIN_NS = 2_000_000_000
+MAX_JOIN_NS = 2_000_000_000
 """Maximum time in ns from an episode's start until another counter joins it."""
 WHOLE_READ_CAUSE = "time stamps"
 """The cause if whole reads are wrong, not single counters."""
@@ -174,7 +174,7 @@ class _SuspectEpisode:
         """Returns whether this suspect counter belongs to the episode."""
         if (key == WHOLE_READ_CAUSE) != (WHOLE_READ_CAUSE in self.first_doubts):
             return False
-        return key in self.first_doubts or time_ns - self.episode.start_ns <= JOIN_NS
+        return key in self.first_doubts or time_ns - self.episode.start_ns <= MAX_JOIN_NS
 
 
 class SuspectCounters(Detector):

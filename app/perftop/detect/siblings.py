@@ -29,16 +29,16 @@ LOSS_START, LOSS_END = 0.1, 0.05
 """Shares of the undisturbed IPC at which a loss starts and below which it ends, also for losses to
 memory. IPC varies by some per cent from sample to sample, and moving a job is not worth a gain of
 less than 10 %. LOSS_END is so low that a loss near LOSS_START is one episode."""
-MAX_ALONE, MIN_TOGETHER = 0.1, 0.5
-"""A CPU is alone if its sibling runs for less than MAX_ALONE of the CPU's running time: even if
-both threads ran at half speed together, the loss would be below LOSS_START. It is not alone from
-MIN_TOGETHER on: the mean IPC is then mostly that of a shared core."""
+MAX_ALONE_OVERLAP, MIN_TOGETHER_OVERLAP = 0.1, 0.5
+"""A CPU is alone if its sibling runs for less than MAX_ALONE_OVERLAP of the CPU's running time:
+even if both threads ran at half speed together, the loss would be below LOSS_START. The siblings
+are together from MIN_TOGETHER_OVERLAP on: the mean IPC is then mostly that of a shared core."""
 MIN_SPREADS = 2.0
 """Minimum loss, in standard deviations of the undisturbed IPC. A smaller loss may be chance."""
 CONTENTION_KEY = "smt_contention_ratio"
 MIN_GIVEN_SHARE = 0.5
 """Minimum share of the lost IPC that issue slots given to the sibling must explain."""
-MAX_AGE_NS = 60_000_000_000
+MAX_ALONE_IPC_AGE_NS = 60_000_000_000
 """Maximum age in ns of the IPC while alone. The program may have been in another phase before."""
 
 
@@ -47,7 +47,7 @@ class _SiblingWork(NamedTuple):
 
     util: Floats
     """Utilisation; 0 for CPUs that are left out."""
-    alone: Bools
+    is_alone: Bools
     """Mask of the CPUs whose IPC is known and whose sibling hardly ran."""
     is_together: Bools
     """Mask of the CPUs whose sibling ran most of the time."""
@@ -174,13 +174,13 @@ class SiblingLosses:
         work, run_s = work.samples(slice(len(time_ns))), run_s[: len(time_ns)]
         self._programs.learned_sums = learned[len(time_ns)].copy()
         self._history.add(work)
-        self._alone_s = add_samples(self._alone_s, np.where(work.alone, run_s, 0.0))
-        ends_ns = np.broadcast_to(time_ns[:, None], work.alone.shape)
-        self._alone_ns = latest_known_values(work.alone, (self._alone_ns, ends_ns))[0][-1]
+        self._alone_s = add_samples(self._alone_s, np.where(work.is_alone, run_s, 0.0))
+        ends_ns = np.broadcast_to(time_ns[:, None], work.is_alone.shape)
+        self._alone_ns = latest_known_values(work.is_alone, (self._alone_ns, ends_ns))[0][-1]
 
     def _learned_ahead(self, work: _SiblingWork, run_s: Floats) -> _LookAhead:
         """Returns the learned sums before the first sample and after each, without storing them."""
-        learned = self._programs.learned_by_sample(work.alone, run_s, work.sums)
+        learned = self._programs.learned_by_sample(work.is_alone, run_s, work.sums)
         return _LookAhead(learned, work, run_s)
 
     def ipc_alone(self) -> Floats:
@@ -199,7 +199,7 @@ class SiblingLosses:
         # A CPU loses nothing while its sibling is idle.
         is_unread = np.isnan(sample.values["util"])
         unknown = is_unread | (cycles > 0) & np.isnan(overlap)
-        shares = np.where(np.isnan(shares) | (overlap < MAX_ALONE), 0.0, shares)
+        shares = np.where(np.isnan(shares) | (overlap < MAX_ALONE_OVERLAP), 0.0, shares)
         shares = np.where(unknown, np.nan, shares)
         may_begin = work.is_together & (shares >= MIN_SPREADS * spread)
         ended = self.losses.step(shares, run_s, may_begin, sample.since_ns, sample.time_ns)
@@ -229,7 +229,7 @@ class SiblingLosses:
         both = split.states[..., self._pairs, 3]
         with np.errstate(invalid="ignore", divide="ignore"):
             overlap[..., self._rows] = np.minimum(both[..., None] / util[..., self._rows], 1.0)
-        alone, together = counted & (overlap < MAX_ALONE), overlap >= MIN_TOGETHER
+        alone, together = counted & (overlap < MAX_ALONE_OVERLAP), overlap >= MIN_TOGETHER_OVERLAP
         return _SiblingWork(util, alone, together, cycles, ipc, overlap, sums.swapaxes(0, -2))
 
     def _describe(
@@ -245,7 +245,7 @@ class SiblingLosses:
         is_measured = matches >= MIN_REPEATS and bool(
             self._history.ipc_follows_sibling()[members].all()
         )
-        is_recent = age_ns <= MAX_AGE_NS
+        is_recent = age_ns <= MAX_ALONE_IPC_AGE_NS
         episode.evidence |= {
             "ipc": round(float(instructions / cycles), 2),
             "ipc_alone": round(float(expected / cycles), 2),
@@ -257,7 +257,7 @@ class SiblingLosses:
             is_explained = bool(slots >= MIN_GIVEN_SHARE * (1 - instructions / expected) * cycles)
         counted = is_explained or (is_measured and has_task_records and is_recent)
         episode.confidence = confidence("neighbour", "sibling", counted=counted)
-        if age_ns > MAX_AGE_NS:
+        if age_ns > MAX_ALONE_IPC_AGE_NS:
             episode.evidence["since_alone_s"] = round(age_ns / 1e9)
         if names_tasks:
             rows = [row for row in self._sibling_rows[members].tolist() if row >= 0]
@@ -348,7 +348,7 @@ class UndisturbedPrograms:
             for i in np.flatnonzero(is_unproven).tolist():
                 # Its main task must have run after the loss started, and not only before.
                 begin_ns, now_ns = self._running.since_ns, self._running.time_ns
-                since_ns = max(self._losses.shares[i].start_ns, begin_ns)
+                since_ns = max(self._losses.position_losses[i].start_ns, begin_ns)
                 first_tasks = self._running.tasks_on(self._cpu_lists[i][0])[:1]
                 had_ns = sum(task.share for task in first_tasks) * (now_ns - begin_ns)
                 left_ns = had_ns - (since_ns - begin_ns)
@@ -415,7 +415,7 @@ class SiblingHistory:
 
     def add(self, work: _SiblingWork) -> None:
         """Adds samples, which are compared later, because many at once are faster."""
-        self._new_samples.append((work.alone, work.is_together, work.ipc, work.overlap))
+        self._new_samples.append((work.is_alone, work.is_together, work.ipc, work.overlap))
         if len(self._new_samples) >= MAX_NEW_SAMPLES or len(work.ipc) >= MAX_NEW_SAMPLES:
             self._compare()
 

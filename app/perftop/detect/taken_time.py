@@ -51,7 +51,7 @@ SOFTIRQ_COSTS = {"NET_RX": 5.0, "NET_TX": 3.0, "BLOCK": 2.0, "TASKLET": 2.0, "IR
 MIN_RAISED_RATIO = 0.1
 """Minimum number of a line's interrupts per softirq for the line to be reported as the origin of
 the softirqs. A driver that polls causes few interrupts."""
-MAX_NAME = 40
+MAX_NAME_LENGTH = 40
 USUAL_LINES = re.compile(
     "local timer|rescheduling|function call|irq work|performance mon|non-maskable"
 )
@@ -128,7 +128,7 @@ def _costliest_source(entries: list[object]) -> Source:
             case [str() as name, int() as count] if 0 < count < 1 << 62 and not USUAL_LINES.match(
                 name
             ):
-                counts[safe_text(name, MAX_NAME)] = count
+                counts[safe_text(name, MAX_NAME_LENGTH)] = count
     if not counts:
         return None
     name = max(counts, key=lambda name: counts[name] * SOFTIRQ_COSTS.get(name, 1.0))

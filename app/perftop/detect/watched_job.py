@@ -116,7 +116,7 @@ class JobWaits:
     ) -> None:
         sums = self._switch_sums[loss]
         threads = [activity[i] for i in loss.members if i in activity]
-        sums[0] += sum(thread.involuntary for thread in threads)
+        sums[0] += sum(thread.involuntary_switches for thread in threads)
         sums[1] += max((thread.elapsed_s for thread in threads), default=0.0)
         evidence = loss.episode.evidence
         if sums[1]:

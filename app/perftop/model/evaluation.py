@@ -313,13 +313,13 @@ def lost_time(
     ceiling_hz: Floats,
     evaluator: Evaluator,
     estimated: Bools | None = None,
-    distribute: Callable[[Floats, Floats], Floats] | None = None,
+    distribute_steal: Callable[[Floats, Floats], Floats] | None = None,
 ) -> LostSeconds:
     """Returns the lost time of each CPU, and writes `lost_ratio` into the values; where it is
     unknown, both of its sums are 0. `ceiling_hz`: by CPU, the lowest clock that turbo may have
     allowed; NaN where unknown. `estimated`: mask of the CPUs whose halts are left out, because
-    their counts are estimates. `distribute`: a function that distributes stolen seconds over short
-    samples, given stolen and wanted seconds; None for long samples."""
+    their counts are estimates. `distribute_steal`: a function that distributes stolen seconds
+    over short samples, given stolen and wanted seconds; None for long samples."""
     top, bottom = values.numerators, values.denominators
     span_s, poll = bottom[..., INDEX["util"], :], values["poll"]
     spare_share = values["idle"] + np.where(np.isnan(poll), 0.0, poll)
@@ -329,16 +329,16 @@ def lost_time(
     steal, halted, clock = (parts[..., index, :] for index in range(len(LOSS_PARTS)))
     # A part stays 0 on CPUs whose counters do not provide it.
     stolen_share, stolen_s = values["steal"], top[..., INDEX["steal"], :]
-    if distribute is not None:
-        stolen_share = distribute(stolen_s, wanted_share * span_s) / span_s
+    if distribute_steal is not None:
+        stolen_share = distribute_steal(stolen_s, wanted_share * span_s) / span_s
     np.minimum(stolen_share, wanted_share, out=steal, where=evaluator.cpus_with("steal"))
     left_share = wanted_share - steal
     # Not clipped to the metric's range, which starts at 0: clipping each sample would turn noise
     # into a loss.
     index = INDEX["involuntary"]
     halted_s = top[..., index, :]
-    # Stolen time that `distribute` moves to another sample must not count as a halt.
-    if distribute is not None:
+    # Stolen time that `distribute_steal` moves to another sample must not count as a halt.
+    if distribute_steal is not None:
         late_s = stolen_s - steal * span_s
         halted_s = halted_s + np.where(evaluator.cpus_with("steal"), late_s, 0.0)
     max_halt = np.minimum(wanted_share, left_share)

@@ -310,9 +310,11 @@ class SampleReader:
         self._doubts = own_doubts[-1].copy()  # a view would keep the whole batch in memory
         split = self.splitter.split(delta, values, self.online)
         ceilings = self.turbo.ceilings(delta, values["util"], self.online)
-        distribute = self._distribute_steal if self.hello.sample_ns < MIN_LONG_SAMPLE_NS else None
+        distribute_steal = (
+            self._distribute_steal if self.hello.sample_ns < MIN_LONG_SAMPLE_NS else None
+        )
         low_hz = self.cores.by_cpu(ceilings.low_hz)
-        lost = lost_time(values, low_hz, self.evaluator, estimated, distribute)
+        lost = lost_time(values, low_hz, self.evaluator, estimated, distribute_steal)
         ends_ns = [before_ns, *[frame.time_ns for frame in frames]]
         times = np.array([min(end_ns, sys.maxsize) for end_ns in ends_ns], np.int64)
         return SampleBatch(

@@ -234,7 +234,7 @@ class TaskActivity(NamedTuple):
     task: Task
     wait: float
     """Share of the time for which the task waited for a CPU, 0 to 1."""
-    switches: float
+    switches_per_s: float
     """Number of times per second that the task gave up or lost its CPU."""
 
 
@@ -247,7 +247,7 @@ class TaskColumns(NamedTuple):
     names: Sequence[str]
     shares: Floats
     waits: Floats
-    switches: Floats
+    switches_per_s: Floats
 
 
 def _columns(records: Sequence[Any], *types: set[type]) -> list[Any]:
@@ -306,8 +306,8 @@ class _ThreadSums(NamedTuple):
     time_ns: int
     run_ns: int
     wait_ns: int | None
-    voluntary: int
-    involuntary: int
+    voluntary_switches: int
+    involuntary_switches: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,9 +318,9 @@ class ThreadActivity:
     run_s: float = 0.0
     wait_s: float = 0.0
     """Time in s for which the thread was ready but not running; NaN if not reported."""
-    voluntary: int = 0
+    voluntary_switches: int = 0
     """Number of times that the thread gave up its CPU to sleep or to wait."""
-    involuntary: int = 0
+    involuntary_switches: int = 0
     """Number of times that the thread was preempted."""
 
     @property
@@ -334,8 +334,8 @@ class ThreadActivity:
             max(self.elapsed_s, other.elapsed_s),
             self.run_s + other.run_s,
             self.wait_s + other.wait_s,
-            self.voluntary + other.voluntary,
-            self.involuntary + other.involuntary,
+            self.voluntary_switches + other.voluntary_switches,
+            self.involuntary_switches + other.involuntary_switches,
         )
 
 
@@ -359,8 +359,8 @@ class Thread:
             (last_point.time_ns - first_point.time_ns) / 1e9,
             max(0, last_point.run_ns - first_point.run_ns) / 1e9,
             max(0, waited_ns) / 1e9 if has_waits else nan,
-            max(0, last_point.voluntary - first_point.voluntary),
-            max(0, last_point.involuntary - first_point.involuntary),
+            max(0, last_point.voluntary_switches - first_point.voluntary_switches),
+            max(0, last_point.involuntary_switches - first_point.involuntary_switches),
         )
 
     def latest_activity(self) -> ThreadActivity:

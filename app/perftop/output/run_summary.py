@@ -363,7 +363,7 @@ def _core_line(session: Session, interval: Interval, extremes: Distribution, cor
 # which all threads of the command ran, waited and slept, however busy the machine is.
 
 WIDTH = 78
-MAX_NAME = 15
+MAX_NAME_LENGTH = 15
 MIN_SHOWN_S = 0.05
 """Minimum time in s, summed over all threads, that threads ran, waited or slept to be mentioned."""
 
@@ -378,7 +378,7 @@ TIME_USES = (
 ASCII character."""
 
 
-def spent_text(times: JobTime) -> str:
+def time_use_text(times: JobTime) -> str:
     """Describes how a job's threads spent their time, without times below MIN_SHOWN_S."""
     uses = zip(TIME_USES, times, strict=True)
     parts = [f"{use[0]} {seconds:.1f} s" for use, seconds in uses if seconds >= MIN_SHOWN_S]
@@ -407,7 +407,7 @@ def time_use_lines(phases: Sequence[RunPhase], *, unicode: bool) -> list[str]:
     # does not fit is cut: the table has it in full.
     pieces = []
     for phase, count in zip(phases, cells, strict=True):
-        name = safe_text(phase.label, MAX_NAME)
+        name = safe_text(phase.label, MAX_NAME_LENGTH)
         texts = f"{rule} {name} {_seconds(phase.elapsed_s)} ", f"{rule} {name} ", name
         text = next((text for text in texts if len(text) < count), name)
         pieces.append((first + text).ljust(count, rule)[:count])
@@ -429,16 +429,18 @@ def _phase_table(
     phases: Sequence[RunPhase], spent_s: Sequence[JobTime], shown_uses: Sequence[int]
 ) -> list[str]:
     headings = ["phase", "length", *(TIME_USES[index][1] for index in shown_uses)]
-    columns = [Column("", headings[0], MAX_NAME, is_left=True, gap=0)]
+    columns = [Column("", headings[0], MAX_NAME_LENGTH, is_left=True, gap=0)]
     columns += [Column("", heading, 9) for heading in headings[1:]]
-    columns.append(Column("", "most CPU time", MAX_NAME + 10, is_left=True, gap=2))
+    columns.append(Column("", "most CPU time", MAX_NAME_LENGTH + 10, is_left=True, gap=2))
     rows = ["", table_line(columns, [column.heading for column in columns])]
     for phase, times in zip(phases, spent_s, strict=True):
         program, run_s = phase.largest_program()
-        text = f"{safe_text(program, MAX_NAME)} {_seconds(run_s)}"
+        text = f"{safe_text(program, MAX_NAME_LENGTH)} {_seconds(run_s)}"
         largest = text if run_s >= MIN_SHOWN_S else ""
         seconds = [_seconds(s) for s in (phase.elapsed_s, *(times[index] for index in shown_uses))]
-        rows.append(table_line(columns, [safe_text(phase.label, MAX_NAME), *seconds, largest]))
+        rows.append(
+            table_line(columns, [safe_text(phase.label, MAX_NAME_LENGTH), *seconds, largest])
+        )
     sums = [sum(phase.elapsed_s for phase in phases)]
     sums += [sum(times[index] for times in spent_s) for index in shown_uses]
     return [*rows, table_line(columns, ["all", *map(_seconds, sums), ""])]

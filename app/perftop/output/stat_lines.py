@@ -144,8 +144,8 @@ def interval_line(session: Session, interval: Interval) -> Line:
         watched: Line = {
             "job": job.name, "threads": len(job.threads) + job.unlisted_threads,
             "cpus": sorted(job.cpus()), "run_s": json_number(activity.run_s),
-            "wait_s": json_number(activity.wait_s), "preemptions": activity.involuntary,
-            "sleeps": activity.voluntary,
+            "wait_s": json_number(activity.wait_s), "preemptions": activity.involuntary_switches,
+            "sleeps": activity.voluntary_switches,
         }  # fmt: skip
         reason = {} if isfinite(activity.wait_s) else {"why": {"wait_s": NO_WAITS_REASON}}
         line["watched"] = watched | reason
@@ -255,7 +255,7 @@ NAME_WIDTH, TIME_WIDTH, STATE_WIDTH, MIN_WIDTH = 5, 10, 9, 6
 """Widths in columns of a CPU's name, a time, the widest range of a state (100..100), and any
 number. The last two include the gap before the cell."""
 SHARE_WIDTH = len(" (100 %)")
-MAX_NAME, MAX_TASK = 15, 24
+MAX_NAME_LENGTH, MAX_TASK = 15, 24
 MAX_CACHES = 8
 """Maximum number of L3 caches that are listed, those with the most traffic."""
 
@@ -469,13 +469,13 @@ def _machine_lines(session: Session, interval: Interval) -> list[str]:
     if activity is not None and watched_job.name is not None:
         watched = watched_job.name
         name = short_owner(watched) if is_group(watched) else watched
-        job = f"job {safe_text(name, MAX_NAME)}:"
+        job = f"job {safe_text(name, MAX_NAME_LENGTH)}:"
         if not watched_job.threads:
             return [*lines, f"{job} no running thread found"]
         text = f"{job} ran {seconds_text(activity.run_s)}"
         if not isnan(activity.wait_s):
             text += f", waited {seconds_text(activity.wait_s)} for a CPU"
-        count = activity.involuntary
+        count = activity.involuntary_switches
         times = {0: "never preempted", 1: "preempted once"}.get(count, f"preempted {count} times")
         lines.append(f"{text}, was {times}")
     return lines

@@ -208,7 +208,7 @@ def _state_lines(line: Line) -> list[str]:
 
 # --- lines about a command
 
-MAX_NAME, MAX_COMMAND = 24, 100
+MAX_NAME_LENGTH, MAX_COMMAND = 24, 100
 MAX_SINGLE_TASK_CPUS = 1.05
 """Maximum mean number of busy CPUs of a command that is reported as a single task."""
 MIN_STATE_S = 0.1
@@ -242,7 +242,7 @@ def headline(command: str, line: Line) -> str:
     run, job = line["run"], line["job"]
     used_s, wall_s = run["user_s"] + run["sys_s"], run["wall_s"]
     bound_text = "at most " if run.get("late_s") else ""
-    text = f"{safe_text(command, MAX_NAME)} took {bound_text}{seconds_text(wall_s)}"
+    text = f"{safe_text(command, MAX_NAME_LENGTH)} took {bound_text}{seconds_text(wall_s)}"
     if wall_s < 0.1:
         return f"{text}."
     quota_s, waited_s = _quota_and_cpu_wait_s(job)
@@ -251,7 +251,9 @@ def headline(command: str, line: Line) -> str:
         waits.append(f"{seconds_text(waited_s)} for a CPU")
         behind = next((task for task in job["behind"] if task["ran_s"] > waited_s / 4), None)
         if behind is not None:
-            waits[-1] += f", mostly behind {safe_text(behind['comm'], MAX_NAME)}[{behind['pid']}]"
+            waits[-1] += (
+                f", mostly behind {safe_text(behind['comm'], MAX_NAME_LENGTH)}[{behind['pid']}]"
+            )
     wait_text = ""
     if job is not None and waits:
         bound_text = " at least" if _seen_share(line) < MIN_RECORDED_SHARE else ""
@@ -304,7 +306,7 @@ def command_lines(session: Session, argv: Sequence[str], line: Line) -> list[str
         # Task records can miss short-lived processes.
         run_text = f"at least {other_tasks['cpus']:.1f} CPUs on average"
         if (top := other_tasks["most"]) is not None:
-            name = f"{safe_text(top['comm'], MAX_NAME)}[{top['pid']}]"
+            name = f"{safe_text(top['comm'], MAX_NAME_LENGTH)}[{top['pid']}]"
             run_text += f"; most: {name}, {top['ran_s']:.1f} s on {cpu_list(top['cpus'])}"
     texts = {
         "command": safe_text(shlex.join(argv), MAX_COMMAND) if len(argv) > 1 else "",
@@ -323,7 +325,7 @@ def command_lines(session: Session, argv: Sequence[str], line: Line) -> list[str
 def _busy_text(busy: Line | None) -> str:
     if busy is None:
         return ""
-    task_name = f" ({safe_text(str(busy['alone']), MAX_NAME)})" if busy["alone"] else ""
+    task_name = f" ({safe_text(str(busy['alone']), MAX_NAME_LENGTH)})" if busy["alone"] else ""
     n = busy["cpus"] - 1
     spans = (
         (f"all {busy['cpus']} for", "all_s", ""),

@@ -40,7 +40,7 @@ MAX_PHASE_COLUMNS = 3
 """Maximum number of phases that are shown as columns. If there are more, each is a row."""
 MAX_ROW_NUMBERS = 6
 """Maximum number of values in the row of a phase."""
-MAX_NAME, MAX_EVENT = 15, 13
+MAX_NAME_LENGTH, MAX_EVENT = 15, 13
 PHASE_HEADING = "machine by phase"
 """Heading of the table of the machine's numbers, which differs from that of a command's times."""
 WHOLE_LABEL = "whole"
@@ -56,7 +56,7 @@ class Phase:
 
     @property
     def name(self) -> str:
-        return safe_text(self.line["label"], MAX_NAME)
+        return safe_text(self.line["label"], MAX_NAME_LENGTH)
 
     def value(self, key: str, name: str = "mean") -> float:
         """Returns a number of the phase, or one of its percentiles; NaN where unknown."""

@@ -29,7 +29,7 @@ from perftop.session.losses import WAIT_CAUSE
 from perftop.session.session import Session
 from perftop.session.task_times import UNKNOWN_CPU, RunTimes, TaskTimes, sum_times
 
-MAX_NAME, MAX_STATE = 15, 40
+MAX_NAME_LENGTH, MAX_STATE = 15, 40
 MIN_WAIT_SHARE = 0.05
 """Minimum share of a task's running and waiting time for which it waited, to count as waiting."""
 MIN_BLAME_SHARE = 0.1
@@ -197,7 +197,7 @@ def _waiters_text(waiters: _Waiters, *, with_threads: bool) -> str:
     """Returns the waiting tasks as the subject of a sentence, such as "2 of 4 threads of lmp"."""
     waiting, members, name = waiters.waiting_members, waiters.members, waiters.name
     by_wait = sorted(waiting.values(), key=lambda task: -task.wait_s)
-    names = (safe_text(task.comm, MAX_NAME) for task in by_wait if task.comm)
+    names = (safe_text(task.comm, MAX_NAME_LENGTH) for task in by_wait if task.comm)
     comms = [*dict.fromkeys(names)]
     if with_threads and len(comms) > 1:
         name = f"{name} ({', '.join(comms[:2])})"
@@ -244,7 +244,7 @@ def _find_waiters(
     waited_s = {key: s for key, s in waited_s.items() if key[0] not in OWN_NAMES} or waited_s
     for key in sorted(waited_s, key=lambda key: -waited_s[key]):
         group = members[key]
-        is_vm = key[0] not in {safe_text(comm, MAX_NAME) for _, comm in group}
+        is_vm = key[0] not in {safe_text(comm, MAX_NAME_LENGTH) for _, comm in group}
         times = {task: sum_times(parts, task[1]) for task, parts in group.items()}
         noun = VM_THREAD if is_vm else "task"
         yield from _waiters_among(times, key[0], noun, {pid for pid, _ in group})
@@ -344,7 +344,7 @@ def _find_reason(
             evidence.append(f"{_task_name(session, pid, comm)}[{pid}] ran there {ran_s:.2f} s")
     for pid, comm in rivals.neighbours[:1]:
         if owner := process_owner(session.details.get(str(pid), {})):
-            evidence.append(f"{safe_text(comm, MAX_NAME)} is of {owner}")
+            evidence.append(f"{safe_text(comm, MAX_NAME_LENGTH)} is of {owner}")
     counted = rivals.short_lived is None
     cause_confidence = confidence(*WAIT_CAUSE, counted=counted) if awaited_tasks else "unknown"
     return _WaitReason(
@@ -431,8 +431,8 @@ def _task_name(session: Session, pid: int, comm: str) -> str:
     """Returns the name of a task; for threads of QEMU, the name of their VM."""
     command = session.details.get(str(pid), {}).get("command")
     if isinstance(command, str) and (match := _VM_PATTERN.match(command)):
-        return f"VM {safe_text(match[1], MAX_NAME)}"
-    return safe_text(comm, MAX_NAME)
+        return f"VM {safe_text(match[1], MAX_NAME_LENGTH)}"
+    return safe_text(comm, MAX_NAME_LENGTH)
 
 
 def _kernel_cause(session: Session, pid: int, comm: str) -> str:
@@ -478,8 +478,10 @@ def _short_lived_processes(
     parts = by_parent[main_parent]
     child = max((name for name in parts if name), key=lambda name: parts[name].run_s, default="")
     comm = next(iter(parts.values())).comm
-    children = f"short-lived {safe_text(child, MAX_NAME)}" if child else "short-lived children"
-    parent = f"{safe_text(comm, MAX_NAME)}[{main_parent}]"
+    children = (
+        f"short-lived {safe_text(child, MAX_NAME_LENGTH)}" if child else "short-lived children"
+    )
+    parent = f"{safe_text(comm, MAX_NAME_LENGTH)}[{main_parent}]"
     return ShortLivedProcesses(main_parent, parent, children, run_s[main_parent])
 
 
@@ -495,7 +497,7 @@ def _names_of_equal_pair(
     shares = [task.wait_s / task.wanted_s if task.wanted_s else 0.0 for _, _, task in pair]
     if abs(shares[0] - shares[1]) > MAX_WAIT_DIFFERENCE or min(shares) < MIN_WAIT_SHARE:
         return []
-    return sorted(f"{safe_text(comm, MAX_NAME)}[{pid}]" for pid, comm, _ in pair)
+    return sorted(f"{safe_text(comm, MAX_NAME_LENGTH)}[{pid}]" for pid, comm, _ in pair)
 
 
 def lost_percent(lost_s: float, wanted_s: float) -> str:

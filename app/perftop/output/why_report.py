@@ -34,7 +34,7 @@ from perftop.output.report import MAX_OWNER, MAX_SPARE_UTIL, Finding, Report, ha
 from perftop.output.sentences import command_name, culprits, mid_sentence, sentence, text, victims
 from perftop.output.sentences import subject_of as cause_subject
 from perftop.output.waiting import (
-    MAX_NAME,
+    MAX_NAME_LENGTH,
     UNKNOWN_NEIGHBOUR,
     lost_percent,
     victim_share,
@@ -86,7 +86,7 @@ def report(
     empty = Report(
         session, totals, interval or session.run_interval(),
         session.episodes(totals.start_ns, totals.end_ns),
-        None if job is None else safe_text(job, MAX_NAME + 1), is_past,
+        None if job is None else safe_text(job, MAX_NAME_LENGTH + 1), is_past,
         is_past or bool(argv), is_whole_run,
     )  # fmt: skip
     shares = totals.losses.shares()
@@ -197,7 +197,7 @@ def _quota_finding(report: Report, finding: Finding) -> Finding:
     worst = throttled[0]
     quota = worst.quota
     names = Counter(tasks[key].comm for key in worst.keys)
-    subject = job or safe_text(names.most_common(1)[0][0], MAX_NAME)
+    subject = job or safe_text(names.most_common(1)[0][0], MAX_NAME_LENGTH)
     allowed = f"{quota.cpus:.3g} {'CPU' if quota.cpus == 1 else 'CPUs'}"
     owner = "" if quota.owner == subject else f" of {safe_text(quota.owner, MAX_OWNER)}"
     owner_text, verb = owner and f" (quota{owner})", "lost" if report.past_tense else "loses"
@@ -225,7 +225,7 @@ def _stopped_finding(finding: Finding, times: RunTimes, job: str | None) -> Find
     threads = times.threads
     (pid, _), worst = max(threads.items(), key=lambda pair: pair[1].stop_loss_s)
     state = max(STOP_REASONS, key=lambda letter: worst.by_state.get(letter, 0.0))
-    comm, reason = safe_text(worst.comm, MAX_NAME), STOP_REASONS[state]
+    comm, reason = safe_text(worst.comm, MAX_NAME_LENGTH), STOP_REASONS[state]
     subject = job if job is not None and len(threads) == 1 else comm
     other_count = sum(thread.stopped_s > 0 for thread in threads.values()) - 1
     state_text = "D, its group is frozen" if state == "F" else state

@@ -25,7 +25,7 @@ from perftop.model.confidence import COUNTED_QUANTITIES
 from perftop.model.control_groups import is_group
 from perftop.model.kinds import KINDS, STEAL_CAUSE
 from perftop.output.report import MAX_CAUSES, MIN_SHARE, Finding, Report
-from perftop.output.run_summary import spent_text
+from perftop.output.run_summary import time_use_text
 from perftop.output.sentences import MAX_SENTENCE, short_cpus_text
 from perftop.output.stat_lines import Line, json_number
 from perftop.output.why_report import MIN_ALWAYS_SHARE, unmeasured_losses
@@ -280,7 +280,7 @@ def rows(report: Report) -> list[list[Run]]:
         hint = "" if clue.hint in remedies else clue.hint
         rows += _try_lines(wrap_text(hint, WIDTH - LABEL_WIDTH - TRY_WIDTH), LABEL_WIDTH)
     if report.job_time is not None:
-        rows += _labelled_lines("spent", spent_text(report.job_time), "dim")
+        rows += _labelled_lines("spent", time_use_text(report.job_time), "dim")
     for i, (name, reason, fix) in enumerate(unmeasured_losses(report)[:MAX_UNMEASURED_LOSSES]):
         text = f"{name}: {reason}" + (f" ({fix})" if fix else "")
         rows += _labelled_lines("not seen" if i == 0 else "", text)

@@ -55,7 +55,7 @@ EXEC_FAILURES = {
 class Run:
     pid: int
     status: int
-    failed: str | None
+    failure: str | None
     """Why the command could not be run; None if it could."""
     start_ns: int  # raw time just before the start
     end_ns: int  # raw time just after the end
@@ -208,8 +208,8 @@ class Job:
             self._gate = -1
             self._reap()
 
-    def kill(self, number: int) -> None:
-        os.kill(self.pid, number)
+    def kill(self, signal_number: int) -> None:
+        os.kill(self.pid, signal_number)
 
     def _reap(self) -> Run:
         if self._watcher is not None:
@@ -220,7 +220,7 @@ class Job:
         self._error = self._error or os.read(self._reports, 16)
         os.close(self._reports)
         number = int(self._error or 0)
-        failed = EXEC_FAILURES.get(number, os.strerror(number)) if number else None
+        failure = EXEC_FAILURES.get(number, os.strerror(number)) if number else None
         status = code if code >= 0 else 128 - code
         own_use = [*map(sub, _usage_numbers(usage), self._usage_before)]
         user_s, sys_s = (round(max(0.0, s), 6) for s in own_use[:2])  # the kernel counts µs
@@ -228,7 +228,7 @@ class Job:
         peak_bytes = usage.ru_maxrss * 1024
         peak = peak_bytes if peak_bytes > MIN_PEAK_FACTOR * self._forked_bytes else None
         return Run(
-            self.pid, status, failed, self.start_ns, self._end_ns, self._late_s, user_s, sys_s,
+            self.pid, status, failure, self.start_ns, self._end_ns, self._late_s, user_s, sys_s,
             switches, faults, disk_faults, peak,
         )  # fmt: skip
 

@@ -186,7 +186,7 @@ class ExitSignals:
 
     def __init__(self) -> None:
         self._holds_signals, self._ignores_all = True, False
-        self._arrived: signal.Signals | None = None
+        self._received_signal: signal.Signals | None = None
         self._previous_handlers: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
@@ -200,8 +200,8 @@ class ExitSignals:
             return
         for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
-        if self._arrived is not None:
-            signal.raise_signal(self._arrived)
+        if self._received_signal is not None:
+            signal.raise_signal(self._received_signal)
 
     def raise_signals(self) -> None:
         self._holds_signals = False
@@ -215,13 +215,13 @@ class ExitSignals:
         ignore()
 
     def _handle(self, number: int, _: FrameType | None) -> None:
-        self._arrived = self._arrived or signal.Signals(number)
+        self._received_signal = self._received_signal or signal.Signals(number)
         self._raise()
 
     def _raise(self) -> None:
-        if self._holds_signals or self._arrived is None:
+        if self._holds_signals or self._received_signal is None:
             return
-        number, self._arrived, self._holds_signals = self._arrived, None, True
+        number, self._received_signal, self._holds_signals = self._received_signal, None, True
         raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
 

@@ -251,7 +251,7 @@ class ScreenRecorder:
     def toggle(self) -> None:
         """Starts or stops recording."""
         thread = self._thread
-        if thread is None or thread.failed:
+        if thread is None or thread.failure:
             self._thread = thread = self._start_thread()
             self._show_notice(f"recording to {thread.path}")
         else:
@@ -263,15 +263,15 @@ class ScreenRecorder:
         thread = self._thread
         if thread is None:
             return None
-        return "" if thread.failed else size_text(thread.byte_count)
+        return "" if thread.failure else size_text(thread.byte_count)
 
     def report(self) -> None:
         """Reports once that the recording has failed or ended."""
         thread = self._thread
-        if thread is not None and thread.failed and not thread.is_reported:
+        if thread is not None and thread.failure and not thread.is_reported:
             thread.is_reported = True
-            self._show_notice(thread.failed)
-        elif thread is not None and not thread.failed and not thread.is_alive():
+            self._show_notice(thread.failure)
+        elif thread is not None and not thread.failure and not thread.is_alive():
             self._thread = None
             self._show_notice(f"recorded {thread.extent}")
 
@@ -286,7 +286,7 @@ class ScreenRecorder:
             thread.join(END_S)
             if thread.is_alive() and thread.byte_count == written_bytes:
                 return f"{thread.path} may be incomplete: the disk does not respond"
-        return thread.failed or f"recorded {thread.extent}"
+        return thread.failure or f"recorded {thread.extent}"
 
     def _start_thread(self) -> _RecordingThread:
         hello, history = self._session.hello, self._session.past
@@ -311,7 +311,7 @@ class _RecordingThread(threading.Thread):
     ) -> None:
         super().__init__(name="recording", daemon=True)
         self.path = path
-        self.failed = ""
+        self.failure = ""
         """Why the recording has failed; '' if it has not."""
         self.is_reported = False
         """Whether the failure has been reported."""
@@ -330,10 +330,10 @@ class _RecordingThread(threading.Thread):
 
     def put(self, message: TimedMessage | None) -> None:
         """Queues a message; None ends the recording."""
-        if self.failed:
+        if self.failure:
             return
         if message is not None and self._queue.qsize() >= self._room:
-            self.failed, message = "recording has stopped: the disk accepts no more data", None
+            self.failure, message = "recording has stopped: the disk accepts no more data", None
         self._queue.put(message)
 
     def run(self) -> None:
@@ -346,9 +346,9 @@ class _RecordingThread(threading.Thread):
                 writer.write(message)
             writer.end()
         except Failed as failed:
-            self.failed = str(failed)
+            self.failure = str(failed)
         except Exception as error:  # noqa: BLE001 - no mistake of ours may reach the screen
-            self.failed = f"recording has stopped: {errors.save_traceback(error)}"
+            self.failure = f"recording has stopped: {errors.save_traceback(error)}"
 
 
 def recording_name(hello: wire.Hello, unix: float) -> Path:

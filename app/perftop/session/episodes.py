@@ -151,7 +151,7 @@ class EpisodeLog:
         """The running episodes and losses that no detector reports."""
         return [*self.running, *self.running_losses]
 
-    def listed_between(self, since_ns: int, until_ns: int) -> list[Episode]:
+    def listed_in_range(self, since_ns: int, until_ns: int) -> list[Episode]:
         """Returns the episodes of `in_range`, and the losses of `add_loss` in the same span."""
         losses = (
             e

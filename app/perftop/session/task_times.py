@@ -311,14 +311,20 @@ class RunTimes:
             key = thread.pid, thread.tid
             times = self.threads.get(key) or TaskTimes(thread.comm)
             activity = thread.latest_activity() if len(thread.points) > 1 else None
-            switches = None if activity is None else activity.voluntary + activity.involuntary
+            switches = (
+                None
+                if activity is None
+                else activity.voluntary_switches + activity.involuntary_switches
+            )
             times = times.with_record(thread.cpu, ran_s, waited_s, switches)
             if times.comm != thread.comm:
                 times = replace(times, comm=thread.comm)
             letter = watched_job.states.get(thread.tid)
             if letter and letter not in DEAD_STATES and activity is not None:
                 elapsed_s = (time_ns - thread.points[-2].time_ns) / 1e9
-                times = times.with_state(letter, elapsed_s, ran_s + waited_s, activity.voluntary)
+                times = times.with_state(
+                    letter, elapsed_s, ran_s + waited_s, activity.voluntary_switches
+                )
             self.threads[key] = times
             if (index := self._position.get(thread.cpu)) is not None:
                 run_s[index] += ran_s
@@ -340,7 +346,7 @@ class RunTimes:
         run_s, wait_s = columns.shares * span_s, columns.waits * span_s
         cpu_of_tasks = map(cpus.__getitem__, columns.cpus.tolist())
         keys = [*zip(columns.pids, columns.names, cpu_of_tasks, strict=True)]
-        switches = np.rint(columns.switches * span_s)
+        switches = np.rint(columns.switches_per_s * span_s)
         self._newer_sums.add(keys, self._tasks, run_s, wait_s, switches)
         if len(self._newer_sums.rows) > MAX_TASKS:
             self._settle_tasks()

@@ -35,7 +35,7 @@ from perftop.model.smt import ANY_COUNTERS, STATES, TRACED_COUNTERS
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
-MAX_NAME = 64
+MAX_NAME_LENGTH = 64
 """Maximum number of characters of a task's name in a table."""
 _KEYS = (*METRICS, "both", "lp0", "lp1", "neither", "turbo_ceiling_hz", "smi", "task")
 COLUMNS_BY_KEY: dict[str, Number] = {key: numbers.NUMBERS[key] for key in _KEYS}
@@ -221,7 +221,7 @@ class CpuColumns:
             return ""
         match interval.tasks.get(str(self._session.topology[row].cpu)):
             case [int(pid), str(name), *_]:
-                return f"{name[:MAX_NAME]}:{pid}"
+                return f"{name[:MAX_NAME_LENGTH]}:{pid}"
         return ""
 
 

@@ -124,7 +124,7 @@ class CommandSource(LiveSource):
                 self.add(note)
             if bool(measurement.summary) != measured:
                 self.on_interval_changed()
-        if self.run is not None and self.run.failed is not None:
+        if self.run is not None and self.run.failure is not None:
             self.app.exit()
 
     def on_hello(self, hello: wire.Hello) -> Session:
@@ -282,8 +282,8 @@ def run(
 
     run_loop(run_app)
     command_run, failure = source.run, app.failure
-    if command_run is not None and command_run.failed is not None:
-        raise Failed(f"{tty.job.argv[0]}: {command_run.failed}", command_run.status)
+    if command_run is not None and command_run.failure is not None:
+        raise Failed(f"{tty.job.argv[0]}: {command_run.failure}", command_run.status)
     recorded = source.end_recording()
     lines = [f"perftop: {recorded}"] if recorded else []
     lines += source.measurement.summary if source.measurement is not None else []

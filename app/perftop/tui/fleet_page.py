@@ -52,8 +52,8 @@ _NUMBERS = (("lost", "lost", 0), ("busy", "busy", 1), ("clock_hz", "clock", 2),
 
 def fleet_page_lines(state: FleetState) -> list[Line]:
     """Returns the lines of the screen, except the last one, which shows the keys. Also updates
-    `state.running` and `state.click_targets`."""
-    state.running = state.fleet.running()
+    `state.running_episodes` and `state.click_targets`."""
+    state.running_episodes = state.fleet.running()
     height = state.height
     gap = [BLANK] * (height >= MIN_HEIGHT_FOR_GAPS)
     verdict = fleet_verdict(state)
@@ -130,7 +130,7 @@ def fleet_verdict(state: FleetState) -> Verdict:
     elif causes and (losses[0].share >= MIN_LOSS or not silence):
         cause, machines = causes[0], by_cause[causes[0]]
         text = _cause_sentence(state, cause, machines, *costs[cause])
-        episodes = [e for e in state.running if (e.kind, e.cause) == cause]
+        episodes = [e for e in state.running_episodes if (e.kind, e.cause) == cause]
         pieces = [f"since {time_of_day(min(e.start for e in episodes))}"] if episodes else []
         if episodes and kind_of_cause(*cause).depth == "hz":  # the sentence has all other depths
             pieces.append(fleet_state.depth_text(episodes[0]))

@@ -102,7 +102,7 @@ class FleetState:
     view: str = "machines"
     grid: MachineGrid | None = None
     """The heat map that was drawn last."""
-    running: list[SharedEpisode] = field(default_factory=list)
+    running_episodes: list[SharedEpisode] = field(default_factory=list)
     ascii: bool = False
     theme: str = "perftop-dark"
     glyphs: Glyphs = "colour"

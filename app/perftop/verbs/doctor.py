@@ -69,7 +69,9 @@ def run(args: argparse.Namespace) -> int:
     if not host and not root and shutil.which("sudo") is None:
         program = str(Path(sys.executable).with_name("perftop"))
     request = ExaminedMachine(host, args.remote, sysroot, root, args.sudo, program)
-    return machine.ask_and_print(args, functools.partial(doctor_lines, examined=request), "doctor")
+    return machine.ask_and_print(
+        args, functools.partial(doctor_lines, examined_machine=request), "doctor"
+    )
 
 
 # --- conditions
@@ -169,7 +171,7 @@ THIS_MACHINE = ExaminedMachine()
 
 
 def doctor_lines(
-    answer: Answer, width: int, *, unicode: bool, examined: ExaminedMachine = THIS_MACHINE
+    answer: Answer, width: int, *, unicode: bool, examined_machine: ExaminedMachine = THIS_MACHINE
 ) -> list[str]:
     def check_lines(item: Answer, now: str, details: Sequence[tuple[str, str | None]]) -> list[str]:
         """Returns the lines of a check: its mark, name and state, then the missing numbers and the
@@ -183,8 +185,10 @@ def doctor_lines(
     lines = [" · ".join(text.describe_machine(answer)), ""]
     for check in answer["checks"]:
         fix = check["fix"]
-        if fix and examined.program is not None:  # without sudo, `perftop --sudo` would only fail
-            fix = fix.replace(ROOT_COMMAND, examined.root_screen_command())
+        if (
+            fix and examined_machine.program is not None
+        ):  # without sudo, `perftop --sudo` would only fail
+            fix = fix.replace(ROOT_COMMAND, examined_machine.root_screen_command())
         details = ("without it: ", check["lost"]), ("fix: ", fix)
         lines += check_lines(check, check["why"], details)
     rows = [("source", answer["source"]), ("SMT method", answer["smt_method"] or "none")]
@@ -212,7 +216,7 @@ def doctor_lines(
             details = ("", item["effect"]), ("to change: ", item["change"])
             lines += check_lines(item, item["now"], details)
     lines.append("")
-    for sentence in final_sentences(answer, examined):
+    for sentence in final_sentences(answer, examined_machine):
         lines += text.wrap_indented(sentence, width, 0)
     return lines
 
@@ -220,7 +224,7 @@ def doctor_lines(
 # --- the final lines
 
 
-def final_sentences(answer: Answer, examined: ExaminedMachine) -> list[str]:
+def final_sentences(answer: Answer, examined_machine: ExaminedMachine) -> list[str]:
     """Returns three sentences: the numbers that perftop can read, the best next step, and its
     command."""
     checks = {check["what"]: check for check in answer["checks"]}
@@ -245,18 +249,18 @@ def final_sentences(answer: Answer, examined: ExaminedMachine) -> list[str]:
     fixes = {source: fix for source in missing_sources if (fix := checks[source]["fix"])}
     sudo_source = next((source for source, fix in fixes.items() if fix.startswith(SUDO)), None)
     rights = [PROVIDED_NUMBERS[source] for source, fix in fixes.items() if ROOT_COMMAND in fix]
-    step, command = "Nothing more is available here", examined.command("why")
+    step, command = "Nothing more is available here", examined_machine.command("why")
     if not missing_sources:
         step = "See what costs the most time"
     elif rights:
         step = f"With root privileges, the probe also reads {', '.join(rights)}"
-        command = examined.root_screen_command()
+        command = examined_machine.root_screen_command()
     elif sudo_source is not None:
         step = f"This gives you {PROVIDED_NUMBERS[sudo_source]}"
-        command = examined.root_screen_command(fixes[sudo_source].removeprefix(SUDO))
+        command = examined_machine.root_screen_command(fixes[sudo_source].removeprefix(SUDO))
     elif can_program and COUNTERS not in fixes:
         step = f"--source msr gives you {PROVIDED_NUMBERS[COUNTERS]}: it programs registers and"
-        step, command = f"{step} restores them", examined.command("--source", "msr")
+        step, command = f"{step} restores them", examined_machine.command("--source", "msr")
     elif fixes:
         source, fix = next(iter(fixes.items()))
         step = f"For {PROVIDED_NUMBERS[source]}: {fix}"

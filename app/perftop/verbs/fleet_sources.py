@@ -69,7 +69,7 @@ class SshSource:
         self.update_s = update_s
         are_simulated = all(host.startswith(SIMULATED_PREFIX) for host in hosts)
         self.origin = "simulated" if are_simulated else "over ssh"
-        self._received = ByteRate(RATE_SPAN_S)
+        self._receive_rate = ByteRate(RATE_SPAN_S)
         self._feeds = [_host_machine(host, update_s, remote) for host in hosts]
         self.fleet = Fleet([live.machine for _, live in self._feeds])
 
@@ -81,13 +81,13 @@ class SshSource:
         shares = [m.probe_share for m in self.fleet.answering_machines if isfinite(m.probe_share)]
         dropped_frames = sum(m.frames_lost for m in self.fleet.answering_machines)
         cost = [f"{100 * sum(shares) / len(shares):.2f} % there"] if shares else []
-        rate = self._received.per_s()
+        rate = self._receive_rate.per_s()
         received = [f"{rate / 1e3:.0f} kB/s"] if isfinite(rate) else []
         return [*cost, *received, f"dropped frames {dropped_frames}"]
 
     async def run(self) -> None:
         def connect(argv: list[str]) -> ProbeStream:
-            return ProbeStream(launch.start_probe(argv), self._received.count)
+            return ProbeStream(launch.start_probe(argv), self._receive_rate.count)
 
         machines = [
             FollowedMachine(partial(connect, argv), live, self.update_s)
@@ -471,11 +471,11 @@ class _LimitedAnswer(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        self._limit_wait()
+        self._set_read_timeout()
         try:
             byte_count = self._file.readinto(buffer) or 0
         except TimeoutError:
-            self._limit_wait()
+            self._set_read_timeout()
             raise
         self._bytes += byte_count
         self._server.byte_count += byte_count
@@ -483,7 +483,7 @@ class _LimitedAnswer(io.RawIOBase):
             raise Failed(f"the server's answer is larger than {MAX_BYTES >> 20} MB")
         return byte_count
 
-    def _limit_wait(self) -> None:
+    def _set_read_timeout(self) -> None:
         """Sets the timeout of the next read. Raises Failed if no time is left."""
         left_s = self._until_s - time.monotonic()
         if left_s <= 0:

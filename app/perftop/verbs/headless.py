@@ -23,7 +23,7 @@ from perftop.recording.file import Source
 from perftop.session.follow import Follower
 
 SUFFIX = ".perftop"
-MAX_NAME = 64
+MAX_NAME_LENGTH = 64
 MAX_MACHINES = 64
 STDOUT = Path("-")
 
@@ -55,7 +55,7 @@ def output_paths(directory: Path, hosts: Sequence[str]) -> list[Path]:
         raise Failed(text) from None
     paths: list[Path] = []
     for host in hosts:
-        name = re.sub(r"[^A-Za-z0-9._@-]+", "-", host)[:MAX_NAME].lstrip(".-") or "host"
+        name = re.sub(r"[^A-Za-z0-9._@-]+", "-", host)[:MAX_NAME_LENGTH].lstrip(".-") or "host"
         path, number = directory / f"{name}{SUFFIX}", 2
         while path in paths:
             path, number = directory / f"{name}-{number}{SUFFIX}", number + 1

@@ -54,7 +54,7 @@ class MeasuredConsumer(Consumer):
     def has_run(self) -> bool:
         """Whether the stream has begun and the command, if any, could be run."""
         window = self.command_window
-        was_run = window is None or (window.run is not None and not window.run.failed)
+        was_run = window is None or (window.run is not None and not window.run.failure)
         return self.has_started and was_run
 
     def on_hello(self, hello: wire.Hello) -> Session:

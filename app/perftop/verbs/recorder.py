@@ -260,7 +260,7 @@ class CommandSummary(Follower):
     @property
     def has_failed(self) -> bool:
         run = self.measurement.command_window.run
-        return run is not None and run.failed is not None
+        return run is not None and run.failure is not None
 
     def begin(self, hello: wire.Hello) -> None:
         self.measurement.admit(hello)
@@ -274,7 +274,7 @@ class CommandSummary(Follower):
         self._waiting_messages.append(message)
         waits = self.measurement.running and not self.measurement.command_window.is_remote
         if not waits or len(self._waiting_messages) >= MAX_BATCH:
-            self._measure_waiting()
+            self._process_waiting_messages()
 
     def on_message(self, message: wire.Message) -> bool:
         self.measurement.on_message(self.session, message)
@@ -283,10 +283,10 @@ class CommandSummary(Follower):
     def summary(self) -> list[str]:
         if not self.has_started or self.has_failed:
             return []
-        self._measure_waiting()
+        self._process_waiting_messages()
         self.measurement.finish(self.session)  # all measurements so far remain valid
         return self.measurement.summary
 
-    def _measure_waiting(self) -> None:
+    def _process_waiting_messages(self) -> None:
         self.process(self._waiting_messages)
         self._waiting_messages = []

@@ -105,8 +105,8 @@ async def _run_one(
                 try:
                     consumer.on_end()
                 finally:
-                    if command_window is not None and run is not None and run.failed is not None:
-                        raise Failed(f"{command_window.job.argv[0]}: {run.failed}", run.status)
+                    if command_window is not None and run is not None and run.failure is not None:
+                        raise Failed(f"{command_window.job.argv[0]}: {run.failure}", run.status)
     finally:
         if command_window is not None:
             command_window.give_up()

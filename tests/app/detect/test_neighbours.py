@@ -18,8 +18,8 @@ from sessions import session_of
 from perfprobe import wire
 from perftop.detect.siblings import (
     LOSS_START,
-    MAX_ALONE,
-    MIN_TOGETHER,
+    MAX_ALONE_OVERLAP,
+    MIN_TOGETHER_OVERLAP,
     SiblingHistory,
     UndisturbedPrograms,
     _SiblingWork,
@@ -635,7 +635,7 @@ def test_starts_and_stops_of_the_sibling_are_counted_with_the_ipc(
     history = SiblingHistory(1, LOSS_START)
     for some in [[sample] for sample in samples] if one_by_one else [samples]:
         overlap, ipc = np.array(some).T[..., None]
-        alone, together = overlap < MAX_ALONE, overlap >= MIN_TOGETHER
+        alone, together = overlap < MAX_ALONE_OVERLAP, overlap >= MIN_TOGETHER_OVERLAP
         history.add(_SiblingWork(overlap, alone, together, ipc, ipc, overlap, overlap))
     assert history.counts[:, 0].tolist() == list(counts)
 

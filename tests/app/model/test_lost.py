@@ -46,10 +46,12 @@ def wanted_and_lost_s(
     return float(report.wanted_s[0]), report.parts_s[:, 0].tolist()
 
 
-@pytest.mark.parametrize("distribute", [None, np.minimum])
-def test_parts_are_taken_in_order_from_the_rest(distribute: Any) -> None:
+@pytest.mark.parametrize("distribute_steal", [None, np.minimum])
+def test_parts_are_taken_in_order_from_the_rest(distribute_steal: Any) -> None:
     case = values(10.0, idle=0.2, steal=0.1, involuntary=0.1, busy_hz=HZ / 2)
-    wanted_s, (steal_s, halted_s, clock_s) = wanted_and_lost_s(case, distribute=distribute)
+    wanted_s, (steal_s, halted_s, clock_s) = wanted_and_lost_s(
+        case, distribute_steal=distribute_steal
+    )
     assert wanted_s == pytest.approx(8)
     assert (steal_s, halted_s, clock_s) == pytest.approx((1, 1, 3))
 

@@ -27,7 +27,7 @@ def test_differences_cover_the_requested_time() -> None:
     assert moved.elapsed_s == pytest.approx(1.0)
     assert moved.run_s == pytest.approx(0.8)
     assert moved.wait == pytest.approx(0.2)
-    assert (moved.voluntary, moved.involuntary) == (20, 10)
+    assert (moved.voluntary_switches, moved.involuntary_switches) == (20, 10)
     assert thread.latest_activity().run_s == pytest.approx(0.08)
     assert (watched_job.pids(), watched_job.cpus()) == ({40}, {3})
 
@@ -118,7 +118,7 @@ def activity_of(**records: Any) -> list[tuple[str, float, float, float]]:
     look = TaskSnapshot.from_records(records)
     assert look is not None
     ran = look.activity_on("3")
-    return [(task.task.comm, task.task.share, task.wait, task.switches) for task in ran]
+    return [(task.task.comm, task.task.share, task.wait, task.switches_per_s) for task in ran]
 
 
 @pytest.mark.parametrize("waits", [
@@ -196,7 +196,7 @@ def test_columns_are_the_rows_of_all_cpus(case: str) -> None:
     cpus = ["0", "1", "2", "3"]
     columns = snapshot.columns(cpus)
     rows = [(i, *row) for i, cpu in enumerate(cpus) for row in snapshot.activity_rows(cpu)]
-    numbers = (columns.shares.tolist(), columns.waits.tolist(), columns.switches.tolist())
+    numbers = (columns.shares.tolist(), columns.waits.tolist(), columns.switches_per_s.tolist())
     joined_rows = zip(columns.cpus.tolist(), columns.pids, columns.names, *numbers, strict=True)
     assert repr([*joined_rows]) == repr(rows)  # NaN equals itself only as text
     assert (snapshot._uniform_columns(cpus) is None) == bool(case)

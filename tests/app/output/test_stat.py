@@ -365,7 +365,7 @@ def test_the_line_with_the_time_counts_cpus_with_suspect_samples() -> None:
 def test_a_job_without_threads_is_not_said_to_have_run() -> None:
     session, interval = observe(Machine(cores=2))
     session.neighbours.watched_job.name = "lmp"
-    activity = cast("Any", SimpleNamespace(run_s=1.0, wait_s=0.1, involuntary=1))
+    activity = cast("Any", SimpleNamespace(run_s=1.0, wait_s=0.1, involuntary_switches=1))
     vars(interval)["watched"] = activity
     assert "job lmp: no running thread found" in StatTable(session).lines(interval)
 

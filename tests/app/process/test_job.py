@@ -71,7 +71,7 @@ def test_missing_and_non_executable_programs_have_the_status_of_a_shell(tmp_path
     plain.chmod(0o700)
     plain.write_bytes(b"\0")
     broken = run(str(plain))
-    assert (broken.status, broken.failed) == (126, EXEC_FAILURES[errno.ENOEXEC])
+    assert (broken.status, broken.failure) == (126, EXEC_FAILURES[errno.ENOEXEC])
 
 
 def test_the_command_does_not_inherit_an_ignored_sigpipe() -> None:

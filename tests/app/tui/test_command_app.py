@@ -25,7 +25,7 @@ from perftop.tui import command
 from perftop.tui.app import PerfTopApp
 from perftop.tui.command import CommandSource
 from perftop.tui.config import Config
-from perftop.tui.frame.command_output import Output
+from perftop.tui.frame.command_output import OutputPane
 from perftop.tui.frame.monitor import Monitor
 from perftop.tui.frame.top import MIN_HEIGHT_FOR_GAPS, ScreenState, TopLines
 
@@ -101,7 +101,7 @@ async def test_output_of_a_command_is_below_the_view(size: tuple[int, int]) -> N
     ) as run:
         await run.wait_for_output("hello 3")
         assert [text for text in run.printed() if text] == ["hello 1", "hello 2", "hello 3"]
-        pane, view = run.screen.query_one(Output), run.screen.view
+        pane, view = run.screen.query_one(OutputPane), run.screen.view
         assert view.region.bottom <= pane.region.y
         keys = size[1] - 1, size[1] - 2  # a high screen has a blank line above the pane
         assert pane.region.bottom == keys[size[1] >= MIN_HEIGHT_FOR_GAPS], (
@@ -383,7 +383,7 @@ def test_a_command_that_cannot_run_ends_the_app(tmp_path: Path) -> None:
     with JobTerminal([str(script)], 80, 24) as tty:
         source = asyncio.run(go(tty))
     assert source.run is not None
-    assert (source.run.status, source.run.failed) == (127, EXEC_FAILURES[errno.ENOENT])
+    assert (source.run.status, source.run.failure) == (127, EXEC_FAILURES[errno.ENOENT])
 
 
 @pytest.mark.parametrize(("program", "name"), [

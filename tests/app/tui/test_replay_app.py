@@ -335,7 +335,7 @@ async def test_a_replay_has_the_waits_and_the_losses_of_a_live_screen_at_every_m
             _, again_wanted_s, again_s = loss_history(session).between(edges_ns)
             assert again_s["scheduler"] == pytest.approx(lost_s["scheduler"], abs=0.02)
             assert again_wanted_s == pytest.approx(wanted_s, rel=0.01)
-            running = session.log.listed_between(interval.time_ns, interval.time_ns)
+            running = session.log.listed_in_range(interval.time_ns, interval.time_ns)
             assert len(running) == (at_s == 30.1), at_s
             chart = loss_chart_panel(session, interval, settings, 120, 12)
             assert any(theme.LEVELS[8] in strips.text(line) for line, _ in chart) == has_loss, at_s

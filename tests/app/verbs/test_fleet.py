@@ -191,7 +191,7 @@ def test_the_cost_of_a_fleet_is_its_mean_share_and_received_bytes(
     source = SshSource(["n1", "n2", "n3"])
     for machine, share in zip(source.fleet.machines.values(), (0.01, 0.02, math.nan), strict=True):
         machine.is_answering, machine.probe_share, machine.frames_lost = True, share, 2
-    monkeypatch.setattr(source._received, "per_s", lambda: 12_600.0)
+    monkeypatch.setattr(source._receive_rate, "per_s", lambda: 12_600.0)
     assert source.cost_texts() == ["1.50 % there", "13 kB/s", "dropped frames 6"]
 
 

@@ -53,7 +53,7 @@ NOISE, ONE_RUN, UNSTEADY, SMALL = "within the noise", "1 run", "unsteady", "same
 UNEXPLAINING_STATES = frozenset({"boot_id", "host", "command", "source", "sample_s"})
 """States that never explain a difference."""
 TIME_KEYS = ("run_s", "length_s")
-MAX_NAME = 20
+MAX_NAME_LENGTH = 20
 
 
 @dataclass(frozen=True)
@@ -328,7 +328,7 @@ def answer_sentences(compared: Sequence[Comparison]) -> list[str]:
     phase, row = max(rows, key=lambda pair: pair[1].clarity, default=(None, None))
     if phase is None or row is None:
         return _sentences_without_difference(compared)
-    reason, place = _cause_text(phase, row), safe_text(phase.label, MAX_NAME)
+    reason, place = _cause_text(phase, row), safe_text(phase.label, MAX_NAME_LENGTH)
     if phase.within_runs and any(row.interval is not None for row in phase.rows):
         place = f"{place} of these two runs" if place else "these two runs"
     place = f"In {place}, " if place else ""
@@ -397,7 +397,7 @@ def _sentences_without_difference(compared: Sequence[Comparison]) -> list[str]:
         largest = max(compared, key=lambda p: max(map(abs, p.extra_loss.values()), default=0.0))
         loss = ""
         for cause, extra_share in [*largest.extra_loss.items()][:1]:
-            place = f" in {safe_text(largest.label, MAX_NAME)}" if largest.label else ""
+            place = f" in {safe_text(largest.label, MAX_NAME_LENGTH)}" if largest.label else ""
             loss = f"{percent(abs(extra_share))} points more {_loss_text(cause)}{place}."
             loss = f"{'B' if extra_share > 0 else 'A'} lost {loss}"
         name = "It" if loss.startswith("B") else "B"
@@ -412,7 +412,7 @@ def _sentences_without_difference(compared: Sequence[Comparison]) -> list[str]:
             text = f"{text[:-1]}; no rate differs by more than the noise."
         return [sentence for sentence in (loss, text) if sentence]
     phase, row = with_noise[0]
-    place = f"In {safe_text(phase.label, MAX_NAME)}, " if phase.label else ""
+    place = f"In {safe_text(phase.label, MAX_NAME_LENGTH)}, " if phase.label else ""
     text = f"{_possible_difference_text(phase, row, place)}."
     power = _detection_power(phase, row, len(rows))
     if row.is_same or power is None:

@@ -48,7 +48,7 @@ HEADINGS = {
 }  # fmt: skip
 """Columns of the table, by key of the number."""
 NAMES = [Column("", "run", 6, is_left=True, gap=0), Column("", "status", 6)]
-CELL_WIDTH, MAX_NAME, WIDTH = 8, 24, 80
+CELL_WIDTH, MAX_NAME_LENGTH, WIDTH = 8, 24, 80
 DETECTABLE_CHANGES = (0.05, 0.02, 0.01)
 """Relative changes of the run time for which the text says how many runs would detect them."""
 
@@ -253,7 +253,11 @@ def lines(runs: CommandRuns, argv: Sequence[str]) -> list[str]:
 
 def _command_name(runs: CommandRuns, argv: Sequence[str]) -> str:
     side = runs.all_runs[0].side
-    return f"{side}: {safe_text(argv[0], MAX_NAME)}" if side else safe_text(argv[0], MAX_NAME)
+    return (
+        f"{side}: {safe_text(argv[0], MAX_NAME_LENGTH)}"
+        if side
+        else safe_text(argv[0], MAX_NAME_LENGTH)
+    )
 
 
 def _time_text(value_s: float, like_s: float) -> str:

@@ -238,14 +238,14 @@ class Page:
         parts += [(h.sample, key, h.sample not in shown_names) for h, key in NEEDED_KEYS.items()]
         rows = []
         for sample, key, is_absent in parts:
-            if reason_text := self._reason(key, absent=is_absent):
+            if reason_text := self._missing_reason(key, absent=is_absent):
                 reason = QUOTED_WORDS.sub("a program", reason_text)[:MAX_REASON]
                 rows.append(({"what": sample, "why": reason}, 1.0))
         families += [family_of(MISSING_HEADING, rows)] if rows else []
         count = sum(family.series for family in families) + 1
         return [*families, family_of(SERIES, [({}, count)])]
 
-    def _reason(self, key: str, *, absent: bool) -> str:
+    def _missing_reason(self, key: str, *, absent: bool) -> str:
         """Returns the reason why the numbers with these keys are missing, on all CPUs (`absent`) or
         on some; '' if there is none."""
         for reason in (m for part in key.split() for m in self._reasons if m.what == part):

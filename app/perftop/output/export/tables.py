@@ -127,11 +127,11 @@ class ExportTable(BlockFormat):
         names: dict[str, list[str]] = {}
         for index in np.flatnonzero(missing).tolist():
             field = self.fields[index]
-            names.setdefault(self._reason(field, interval, row), []).append(field.name)
+            names.setdefault(self._missing_reason(field, interval, row), []).append(field.name)
         parts = (f"{','.join(keys)}={' '.join(reason.split())}" for reason, keys in names.items())
         return "; ".join(parts)
 
-    def _reason(self, field: Field, interval: Interval, row: int) -> str:
+    def _missing_reason(self, field: Field, interval: Interval, row: int) -> str:
         if field.scope in {"machine", "package"}:
             return self._reasons.machine_reason(field.key.removeprefix("package_"))
         if field.scope == "l3":

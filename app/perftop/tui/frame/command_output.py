@@ -26,17 +26,17 @@ from perftop.tui.shared.paint import RenderedStrip, is_ascii, run_writer
 Extent = Literal["small", "whole", "hidden"]
 
 
-class Output(ScrollView, can_focus=False, inherit_bindings=False):
+class OutputPane(ScrollView, can_focus=False, inherit_bindings=False):
     DEFAULT_CSS = """
-    Output {
+    OutputPane {
         height: 25%;
         min-height: 4;
         background: $background;
     }
-    Output.-whole {
+    OutputPane.-whole {
         height: 1fr;
     }
-    Output.-hidden {
+    OutputPane.-hidden {
         display: none;
     }
     """

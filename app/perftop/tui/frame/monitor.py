@@ -19,7 +19,7 @@ from perftop.session.interval import Interval
 from perftop.session.selection import typed_moment
 from perftop.tui.frame import top
 from perftop.tui.frame.bottom import KeyLine, MissingMetricsLine, PromptScreen, ShownKeys
-from perftop.tui.frame.command_output import Extent, Output
+from perftop.tui.frame.command_output import Extent, OutputPane
 from perftop.tui.frame.top import AppStatus, PlaybackControls, ScreenState, TopLines
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import TOUR_NOTES, Canvas
@@ -87,7 +87,7 @@ class Monitor(PromptScreen):
         self._previous_view_id = "overview"
         """The id of the view to which Esc returns from the page of a core."""
         self.last_state = ScreenState(None, None, AppStatus(0))
-        self.output_pane: Output | None = None
+        self.output_pane: OutputPane | None = None
         self._offered_remedy = ""
         """The remedy that was shown last, which a second press of the key copies; '' if none."""
         self._range_start_ns: int | None = None
@@ -248,7 +248,7 @@ class Monitor(PromptScreen):
         self._end_notes(name)
         pane = self.output_pane
         if pane is not None and pane.extent == "whole":  # the command's output hides the view
-            self._extend_output("small")
+            self._set_output_extent("small")
         if name == self.view.id or (name == "core" and self.settings.cpu is None):
             return
         if name not in self._views:
@@ -346,7 +346,7 @@ class Monitor(PromptScreen):
         called with the pane's size, in columns and lines of output."""
         if self.output_pane is None:
             caption = self.settings.captions["output"]
-            self.output_pane = Output(output_lines, caption, resize)
+            self.output_pane = OutputPane(output_lines, caption, resize)
             await self.mount(self.output_pane, after=self.view)
             self.refresh_view()
         self.output_pane.show()
@@ -359,9 +359,9 @@ class Monitor(PromptScreen):
 
     def action_output(self) -> None:
         if self.output_pane is not None:
-            self._extend_output(cycle(_EXTENTS, self.output_pane.extent))
+            self._set_output_extent(cycle(_EXTENTS, self.output_pane.extent))
 
-    def _extend_output(self, extent: Extent) -> None:
+    def _set_output_extent(self, extent: Extent) -> None:
         """Sets how much of the screen the output fills; "whole" hides the view."""
         assert self.output_pane is not None
         self.output_pane.set_extent(extent)

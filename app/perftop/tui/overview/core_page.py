@@ -56,7 +56,7 @@ from perftop.tui.shared.verdict import is_past
 
 MIN_VALUE_WIDTH, VALUE_WIDTH = 5, 8
 """Minimum and usual width of a value, in cells."""
-MIN_ORIGIN_WIDTH = 20
+MIN_FORMULA_WIDTH = 20
 """Minimum width of the formula of a number, in cells."""
 MIN_HISTORY_WIDTH, MAX_HISTORY_WIDTH, SCALE_WIDTH = 12, 60, 6
 """Minimum and maximum width of the history of a number, and the width of the number at the upper
@@ -266,7 +266,7 @@ class CorePage(ChartedView):
         worst = worst_by_number(session, interval, cpus)
         has_histories = history_width >= MIN_HISTORY_WIDTH
         histories = self._drawn_histories(history_width, clock, worst) if has_histories else {}
-        origin_width = room - history_width - SCALE_WIDTH - 1 if has_histories else room
+        formula_width = room - history_width - SCALE_WIDTH - 1 if has_histories else room
         names = "".join(f"{f'CPU {cpu}':>{value_width}}" for cpu in cpus)
         blocks: list[list[list[Run]]] = []
         rows = min(-(-len(self._numbers) // columns), max(0, height - 2))
@@ -278,10 +278,10 @@ class CorePage(ChartedView):
                 if has_histories:
                     blank = " " * (history_width + SCALE_WIDTH + 1), "text"
                     line += histories.get(key, [blank])
-                if origin_width >= MIN_ORIGIN_WIDTH:
+                if formula_width >= MIN_FORMULA_WIDTH:
                     is_metric = key in session.evaluator.variants  # otherwise it is a counter
                     origin = session.evaluator.origin(key) if is_metric else ""
-                    line.append((fit(f"  {safe_cells(origin or '')}", origin_width), "faint"))
+                    line.append((fit(f"  {safe_cells(origin or '')}", formula_width), "faint"))
                 lines.append(line)
             blocks.append([merge_runs(line, size) for line in lines])
         title = panel_title(_core_name(core), "", width)

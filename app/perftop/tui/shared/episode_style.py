@@ -103,7 +103,7 @@ def episodes_during(session: Session, interval: Interval) -> list[Episode]:
 def overlapping_episodes(session: Session, interval: Interval) -> list[Episode]:
     """Returns the episodes that ran at any moment of this interval."""
     since_ns = interval.time_ns - round(interval.elapsed_s * 1e9)
-    return session.log.listed_between(since_ns, interval.time_ns)
+    return session.log.listed_in_range(since_ns, interval.time_ns)
 
 
 _GAP_OF_KIND = {"license": "licence", "ramp": "ramp", "throttle": "heat"}

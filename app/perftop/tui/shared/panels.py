@@ -150,7 +150,7 @@ def episode_groups(
     older_count = ended_count + mark_count - len(ended_episodes)
     if session.log.recording is None:  # the log has dropped old episodes
         older_count += session.log.dropped_count
-    listed = session.log.listed_between(now_ns, now_ns)
+    listed = session.log.listed_in_range(now_ns, now_ns)
     running = [e for e in listed if episode_style.is_running_at(e, now_ns)]
     if cpus is not None:
         running, ended_episodes = (

@@ -108,7 +108,7 @@ class RankedTask:
     """Number of threads whose shares are summed; over a range, the mean number."""
     wait_share: float
     """Share of time that the task waited for a CPU, as a mean of its threads; NaN if unknown."""
-    switches: float
+    switches_per_s: float
     """Context switches per second, voluntary and involuntary; NaN if unknown."""
 
     @property
@@ -180,7 +180,7 @@ def task_cells(
                 wait_style = "alarm" if task.wait_share > MIN_ALARM_WAIT else style
                 yield column.cell(task.wait_share, wait_style)
             case "switches":
-                yield column.cell(task.switches, style)
+                yield column.cell(task.switches_per_s, style)
             case "ipc":
                 cpu, *other_cpus = task.shares
                 names = {(t.pid, t.comm) for t in interval.snapshot.tasks_on(str(cpu))}
@@ -301,7 +301,7 @@ class TaskRanking:
             members = {(thread.task.pid, thread.task.comm) for thread in threads}
             size = sum(counts[member] for member in members) if counts else len(threads)
             wait = sum(thread.wait for thread in threads) / size
-            switches = sum(thread.switches for thread in threads)
+            switches = sum(thread.switches_per_s for thread in threads)
             ranked_tasks.append(RankedTask(pid, comm, shares, size, wait, switches))
         return ranked_tasks
 

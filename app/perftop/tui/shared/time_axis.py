@@ -261,7 +261,7 @@ def times_line(axis: Axis, ticks: Iterable[Tick]) -> list[Run]:
 
 def visible_episodes(axis: Axis, session: Session) -> list[Episode]:
     """Returns the episodes that ran at any moment of the axis."""
-    return session.log.listed_between(axis.start_ns, axis.now_ns)
+    return session.log.listed_in_range(axis.start_ns, axis.now_ns)
 
 
 def sort_by_severity(episodes: Iterable[Episode]) -> list[Episode]:

@@ -175,7 +175,7 @@ def thread_cells(
     activity, by_key = thread.activity(span_ns), {column.key: column for column in table_columns}
     run_share, preemptions = (
         value / activity.elapsed_s if activity.elapsed_s else nan
-        for value in (activity.run_s, activity.involuntary)
+        for value in (activity.run_s, activity.involuntary_switches)
     )
     wait_style = "alarm" if activity.wait >= MIN_ALARM_WAIT else "text"
     is_idle = activity.run_s == 0 and not activity.wait_s > 0
