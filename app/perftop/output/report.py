@@ -125,6 +125,12 @@ class Check:
         return self.share < min_share and not self.measured_share >= MIN_SHARE
 
 
+def seen_share(seen_s: float, used_s: float) -> float:
+    """Returns the share of a command's CPU time (`used_s`) that records of its threads cover.
+    Children that outlive the command are in these records, but not in its CPU time."""
+    return min(1.0, seen_s / used_s) if used_s else 1.0
+
+
 @dataclass(frozen=True)
 class Report:
     session: Session

@@ -32,7 +32,7 @@ from perftop.model.kinds import KINDS, Episode, cause_of
 from perftop.model.numbers import Number
 from perftop.model.smt import STATES
 from perftop.model.tasks import JobFootprint, WatchedJob
-from perftop.output.report import MIN_RECORDED_SHARE
+from perftop.output.report import MIN_RECORDED_SHARE, seen_share
 from perftop.output.run_summary import (
     mean_both_share,
     run_line,
@@ -224,8 +224,8 @@ LABEL_CHARACTERS = 13
 def _seen_share(line: Line) -> float:
     """Returns the share of the command's running time that task records cover."""
     run, job = line["run"], line["job"]
-    seen_s, used_s = 0.0 if job is None else job["seen_s"], run["user_s"] + run["sys_s"]
-    return float(seen_s / used_s) if used_s else 1.0
+    seen_s = 0.0 if job is None else job["seen_s"]
+    return seen_share(seen_s, run["user_s"] + run["sys_s"])
 
 
 def _quota_and_cpu_wait_s(job: Line | None) -> tuple[float, float | None]:

@@ -34,6 +34,7 @@ from perftop.output.report import (
     Report,
     _memory_clues,
     measured_losses,
+    seen_share,
 )
 from perftop.output.why_report import report, unmeasured_losses
 from perftop.output.why_text import answer, lines
@@ -548,6 +549,14 @@ def test_own_waits_are_said_to_be_counted_for_a_job_with_known_states(
 ) -> None:
     unmeasured = unmeasured_losses(session_and_report("steady", 3, watch)[1])
     assert unmeasured[0][1] == why
+
+
+@pytest.mark.parametrize(("seen_s", "used_s", "share"), [
+    (0.5, 2.0, 0.25), (0.0, 2.0, 0.0), (0.0, 0.0, 1.0),
+    (3.0, 0.01, 1.0),  # a child in the background outlives the command
+])  # fmt: skip
+def test_no_more_than_all_of_a_command_is_seen(seen_s: float, used_s: float, share: float) -> None:
+    assert seen_share(seen_s, used_s) == share
 
 
 @pytest.mark.parametrize(("threads", "least"), [(1, 7.0), (4, 3.0)])
