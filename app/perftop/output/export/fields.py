@@ -328,7 +328,7 @@ MEASURES = (
     Field("job_wait_s", "Time that it waited for a CPU.", lambda block: block.job_column("wait_s"),
           "watched", scope="machine", has_reasons=False),
     Field("job_preemptions", "Number of times that it was preempted.",
-          lambda block: block.job_column("involuntary"), "watched", scope="machine",
+          lambda block: block.job_column("involuntary_switches"), "watched", scope="machine",
           has_reasons=False),
 )  # fmt: skip
 
