@@ -29,6 +29,7 @@ def test_differences_cover_the_requested_time() -> None:
     assert moved.wait == pytest.approx(0.2)
     assert (moved.voluntary_switches, moved.involuntary_switches) == (20, 10)
     assert thread.latest_activity().run_s == pytest.approx(0.08)
+    assert watched_job.total_activity(SECOND) == moved
     assert (watched_job.pids(), watched_job.cpus()) == ({40}, {3})
 
 

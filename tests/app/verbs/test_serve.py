@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -311,6 +312,22 @@ def test_only_an_unused_socket_is_replaced(tmp_path: Path) -> None:
     with pytest.raises(Failed, match="is not a socket"), listening_socket(path):
         pass
     assert path.read_text(encoding="ascii") == "precious"
+
+
+def test_a_busy_listener_with_a_full_queue_does_not_delay_the_answer(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with contextlib.ExitStack() as stack:
+        busy = stack.enter_context(socket.socket(socket.AF_UNIX))
+        busy.bind(str(path))
+        busy.listen(0)
+        refused = 0
+        while refused != errno.EAGAIN:
+            client = stack.enter_context(socket.socket(socket.AF_UNIX))
+            client.setblocking(False)
+            refused = client.connect_ex(str(path))
+        stack.enter_context(pytest.raises(Failed, match="Address already in use"))
+        stack.enter_context(listening_socket(path))
+    assert path.is_socket()
 
 
 def test_the_socket_of_another_user_is_not_removed(tmp_path: Path) -> None:
