@@ -265,18 +265,18 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 
 def causes(line: dict[str, Any], min_share: float = 0.1) -> dict[str, dict[str, Any]]:
-    """The causes that cost at least this share, by name. The hypervisor of this machine may take
-    time at any moment."""
+    """Returns the causes that cost at least this share, by name, without the hypervisor, which may
+    take time from this machine at any moment."""
     return {
-        each["cause"]: each
-        for each in line["causes"]
-        if each["lost_ratio"] >= min_share and each["cause"] != "hypervisor"
+        finding["cause"]: finding
+        for finding in line["causes"]
+        if finding["lost_ratio"] >= min_share and finding["cause"] != "hypervisor"
     }
 
 
 def counts(path: Path) -> dict[str, int]:
-    found = re.findall(r"^(\w+) (\d+)$", path.read_text(), re.MULTILINE)
-    return {name: int(number) for name, number in found}
+    lines = re.findall(r"^(\w+) (\d+)$", path.read_text(), re.MULTILINE)
+    return {name: int(number) for name, number in lines}
 
 
 # --- quotas and allocations

@@ -440,7 +440,7 @@ DEFAULT_GROUP = "(default)"
 """Name of the group of all tasks that are not in another group."""
 MAX_L3_GROUPS, MAX_NAME_LENGTH, MAX_NAMED_GROUPS = 256, 60, 3
 """Maximum number of groups used, of characters of a name, and of groups listed as evidence."""
-MAX_AGE_NS = 10_000_000_000
+MAX_RECORD_AGE_NS = 10_000_000_000
 """Maximum age in ns of a record that is still reported."""
 
 
@@ -470,7 +470,7 @@ class L3Groups:
                     case [int(l3), int(increments)] if increments >= 0:
                         bytes_by_group[name, l3] = increments
         span_s = (time_ns - self._at_ns) / 1e9
-        last = self._last_values if self._at_ns and 0 < span_s < MAX_AGE_NS / 1e9 else {}
+        last = self._last_values if self._at_ns and 0 < span_s < MAX_RECORD_AGE_NS / 1e9 else {}
         steps = {key: value - last[key] for key, value in bytes_by_group.items() if key in last}
         self._rates = {key: step / span_s for key, step in steps.items() if step >= 0}
         self._last_values, self._at_ns = bytes_by_group, time_ns
@@ -478,7 +478,7 @@ class L3Groups:
     def traffic(self, cpus: Collection[int]) -> list[GroupTraffic]:
         """Returns the traffic of each group in the L3s of these CPUs, highest first; [] if unknown.
         A control group's traffic includes its monitoring groups, which are also listed."""
-        if self._now_ns - self._at_ns > MAX_AGE_NS:
+        if self._now_ns - self._at_ns > MAX_RECORD_AGE_NS:
             return []
         l3s = {self._l3_by_cpu.get(cpu) for cpu in cpus}
         rates: dict[str, float] = {}

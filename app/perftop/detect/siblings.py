@@ -27,7 +27,7 @@ from perftop.model.tasks import RunningTasks
 
 LOSS_START, LOSS_END = 0.1, 0.05
 """Shares of the undisturbed IPC at which a loss starts and below which it ends, also for losses to
-memory. IPC varies by some per cent from sample to sample, and moving a job is not worth a gain of
+memory. IPC varies by a few per cent from sample to sample, and moving a job is not worth a gain of
 less than 10 %. LOSS_END is so low that a loss near LOSS_START is one episode."""
 MAX_ALONE_OVERLAP, MIN_TOGETHER_OVERLAP = 0.1, 0.5
 """A CPU is alone if its sibling runs for less than MAX_ALONE_OVERLAP of the CPU's running time:

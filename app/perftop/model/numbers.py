@@ -55,7 +55,7 @@ class Number:
     is_sum: bool = False
     """Whether the numbers of several CPUs are added up; otherwise, their mean is used."""
     counter: str = ""
-    """Key of the counter behind the number; empty for metrics of a CPU."""
+    """Key of the counter that the number is computed from; empty for metrics of a CPU."""
     is_unbounded: bool = False
     """Whether the number grows with the length of a run, so that it can have any magnitude.
     `digits` is then a number of significant digits.

@@ -201,7 +201,7 @@ class History:
         return next((int(c.trail.ends_ns[-1]) for c in newest if c.trail.count), None)
 
     def times(self) -> Times:
-        """Returns the raw times in ns of the ends of all samples, ascending."""
+        """Returns the raw times in ns of the ends of all samples, in ascending order."""
         return np.concatenate([np.zeros(0, np.int64), *(c.trail.ends_ns for c in self._chunks)])
 
     # --- Charts: sums over bins of time. A bin reaches from one edge to the next and includes the

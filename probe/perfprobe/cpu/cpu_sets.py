@@ -16,7 +16,7 @@ _PACKAGE_AND_CORE = re.compile(r"(?:pkg([0-9]{1,9}))?(?:core([0-9]{1,9}))?")
 
 
 def parse(text: str) -> list[int]:
-    """Returns the CPUs of a kernel list, ascending: "0-3,8", or "0-31:1/2" for every second CPU."""
+    """Returns the CPUs of a kernel list, in order: "0-3,8", or "0-31:1/2" for every second CPU."""
     cpus: set[int] = set()
     named_count = 0
     for item in re.split(r"[,\s]+", text.strip()):
@@ -42,7 +42,7 @@ def format(cpus: Iterable[int]) -> str:  # noqa: A001 - the counterpart of parse
 
 
 def select(text: str, rows: Sequence[Cpu]) -> list[int]:
-    """Returns the CPUs of `rows` that a user's selection names, ascending.
+    """Returns the CPUs of `rows` that a user's selection names, in ascending order.
 
     Terms, separated by commas: 0-15 · 32 · pkg0 · core3 · pkg1core3 · type:P. A single CPU must
     exist; a range may include missing CPUs, but must not end beyond the last CPU.

@@ -106,7 +106,7 @@ def file_names(directory: str) -> list[str]:
 
 
 def numbered_entries(directory: str, prefix: str) -> list[int]:
-    """Returns the numbers in a directory's names of the form `prefix` and number, ascending."""
+    """Returns the numbers in a directory's names of the form `prefix` and number, in order."""
     pattern = re.compile(prefix + "([0-9]{1,5})")
     matches = map(pattern.fullmatch, file_names(directory))
     return sorted({int(match[1]) for match in matches if match})

@@ -257,7 +257,7 @@ def holm_correction(chances: Sequence[float]) -> list[tuple[float, float]]:
 
 
 def outliers(values: Sequence[float]) -> list[int]:
-    """Returns the indices of the outliers, ascending, by repeated Grubbs' tests."""
+    """Returns the indices of the outliers in ascending order, by repeated Grubbs' tests."""
     candidates, outlier_indices = list(range(len(values))), []
     while (count := len(candidates)) >= MIN_VALUES:
         sample = [values[i] for i in candidates]

@@ -375,7 +375,7 @@ CAUSES_WIDTH = 18
 """Width in cells of the list of seconds lost by cause."""
 MIN_LOST_S, MIN_UNEXPLAINED_S = 0.01, 0.05
 """Minimum loss that is listed, in seconds: to a known and to an unknown cause. A clock that varies
-by some per cent looks like a small loss to an unknown cause."""
+by a few per cent looks like a small loss to an unknown cause."""
 
 
 def lost_time_lines(

@@ -7,6 +7,7 @@ import dataclasses
 import io
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from nightly import cases_by_day
 from sim_streams import SAMPLE_NS, messages
 
 from perfprobe import wire
+from perftop.model.tasks import ThreadActivity
 from perftop.output.export.cells import exact_cells, number_cells, rounded_numbers, whole_cells
 from perftop.output.export.fields import MEASURES
 from perftop.output.export.tables import CsvTable
@@ -41,6 +43,16 @@ def texts(cells: np.ndarray) -> list[str]:
     size = cells.itemsize
     cells = cells.view(np.uint8).reshape(-1, size)
     return [row.tobytes().replace(b"\0", b"").decode() for row in cells]
+
+
+def test_the_columns_of_a_job_are_numbers_of_its_threads() -> None:
+    names: list[str] = []
+    block: Any = SimpleNamespace(job_column=names.append)
+    for field in MEASURES:
+        if field.name.startswith("job_"):
+            field.values(block)
+    assert len(names) == 3
+    assert {*names} <= {field.name for field in dataclasses.fields(ThreadActivity)}
 
 
 @given(st.lists(st.tuples(numbers, st.booleans()), max_size=60))
