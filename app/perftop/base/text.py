@@ -235,12 +235,12 @@ def bar_chart(counts: Sequence[int], signs: str) -> str:
     return "".join(signs[-(-count * last // highest) if count else 0] for count in counts)
 
 
-def did_you_mean(word: str, known: Iterable[str], alternative: str = "") -> str:
+def did_you_mean(word: str, known_words: Iterable[str], alternative: str = "") -> str:
     """Returns the end of a message on an unknown word: the most similar known word, or
     `alternative`. All options begin with dashes, so these are ignored."""
     import difflib  # imported late, because few commands have a misspelt word
 
-    by_stem = {name.lstrip("-"): name for name in known}
+    by_stem = {name.lstrip("-"): name for name in known_words}
     close = difflib.get_close_matches(word.lstrip("-"), list(by_stem), 1)
     return f": did you mean {by_stem[close[0]]}?" if close else alternative and f"; {alternative}"
 

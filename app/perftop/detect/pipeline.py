@@ -368,7 +368,7 @@ class HypervisorLosses:
     def __init__(self, reader: SampleReader, episodes: RunningEpisodes, groups: Ints) -> None:
         self._cpu_lists = reader.single_cpus
         self._host = reader.hello.virtualisation
-        self._known = bool(reader.evaluator.variants.get("steal"))
+        self._has_steal = bool(reader.evaluator.variants.get("steal"))
         limits = HYPERVISOR_START, HYPERVISOR_END
         self.losses = NeighbourLosses(
             reader, episodes, "hypervisor", groups, *limits, min_loss=MIN_STOLEN_S
@@ -377,13 +377,13 @@ class HypervisorLosses:
     def skip_calm_samples(self, batch: SampleBatch, first: int, last: int) -> int:
         """Returns the first sample in which a loss may start, or `last`. Not valid during a
         loss."""
-        if not self._known:
+        if not self._has_steal:
             return last
         return first_true(batch.cached(highest_values).steal >= HYPERVISOR_START, first, last)
 
     def process(self, sample: Sample, busy: Bools) -> list[Episode]:
         steal = sample.batch.cached(highest_values).steal[sample.index]
-        if not self._known or (self.losses.is_quiet and steal < HYPERVISOR_START):
+        if not self._has_steal or (self.losses.is_quiet and steal < HYPERVISOR_START):
             return []
         index, values = INDEX["steal"], sample.values
         shares = np.where(busy | self.losses.is_in_episode, values.all[index], np.nan)

@@ -104,8 +104,8 @@ class Link:
         self.retry_until_s = inf
         """Time, by `clock`, after which a broken link is not retried."""
         self.last_echo: Echo | None = None
-        self.received = ByteRate(RATE_SPAN_S, clock)
-        self.count = self.received.count
+        self.receive_rate = ByteRate(RATE_SPAN_S, clock)
+        self.count = self.receive_rate.count
         self._sent_ns: dict[int, int] = {}
         """Raw time of the request of each unanswered echo, by its number."""
         self._number = 0
@@ -128,7 +128,7 @@ class Link:
         now_s = self._clock()
         ahead_s = max(0.0, self.next_attempt_s - now_s)
         return LinkState(
-            self.remote_name, self.rtt_s, self.received.per_s(), self.broken_reason,
+            self.remote_name, self.rtt_s, self.receive_rate.per_s(), self.broken_reason,
             now_s - self.broken_since_s, ahead_s,
         )  # fmt: skip
 

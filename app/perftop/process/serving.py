@@ -392,7 +392,7 @@ class PageServer:
 class Connection(asyncio.Protocol):
     def __init__(self, server: PageServer) -> None:
         self._server = server
-        self._received = b""
+        self._request_bytes = b""
         self._answered = False
         self._discarded_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -421,16 +421,16 @@ class Connection(asyncio.Protocol):
             if self._discarded_bytes > MAX_DISCARDED:
                 self.drop()
             return
-        self._received += data[: MAX_REQUEST + 1]
-        ends = [self._received.find(end) for end in (b"\r\n\r\n", b"\n\n")]
+        self._request_bytes += data[: MAX_REQUEST + 1]
+        ends = [self._request_bytes.find(end) for end in (b"\r\n\r\n", b"\n\n")]
         end = min((end for end in ends if end >= 0), default=MAX_REQUEST + 1)
         if end <= MAX_REQUEST:
-            self._answer(http_response(self._received[:end], self._server.render))
-        elif len(self._received) > MAX_REQUEST:
+            self._answer(http_response(self._request_bytes[:end], self._server.render))
+        elif len(self._request_bytes) > MAX_REQUEST:
             self._answer(error_response(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
 
     def _answer(self, response: HttpResponse) -> None:
-        self._answered, self._received = True, b""
+        self._answered, self._request_bytes = True, b""
         self._wait()
         self._transport.write(response.data)
         if self._transport.can_write_eof() and not self._transport.is_closing():

@@ -54,7 +54,7 @@ class Powercap(PolledBlock):
     def __init__(self, root: Path, rows: Sequence[Cpu], served_keys: Collection[str] = ()) -> None:
         """`served_keys` are keys of counters that another part reads."""
         super().__init__()
-        wanted = {counter.key for counter in COUNTERS} - set(served_keys)
+        wanted_keys = {counter.key for counter in COUNTERS} - set(served_keys)
         base, zones = f"{root}/{ZONES_PATH}", dict[int | None, Zone]()
         for number in files.numbered_entries(base, "intel-rapl:"):
             path = f"{base}/intel-rapl:{number}"
@@ -63,7 +63,7 @@ class Powercap(PolledBlock):
                 reason = "powercap has limits for dies, but not for packages"
                 self._note_missing("power_limit_w", reason)
             elif name:
-                zones[int(name["package"])] = self._open_zone(path, number, wanted)
+                zones[int(name["package"])] = self._open_zone(path, number, wanted_keys)
         self._zones_by_row = [zones.get(package, {}) for package in package_ids(rows)]
         self.rows = len(self._zones_by_row)
         open_keys = {key for zone in self._zones_by_row for key in zone}
@@ -75,7 +75,7 @@ class Powercap(PolledBlock):
         for row, zone in enumerate(self._zones_by_row):
             yield row, [zone[key]() if key in zone else None for key in keys]
 
-    def _open_zone(self, path: str, number: int, wanted: set[str]) -> Zone:
+    def _open_zone(self, path: str, number: int, wanted_keys: set[str]) -> Zone:
         """Opens the files of the wanted keys in a package's zone and in the memory's zone in it."""
         zone: Zone = {}
         # AMD's zones have no limits, and those of disabled zones do not apply
@@ -83,7 +83,7 @@ class Powercap(PolledBlock):
         for constraint in range(3 if enabled else 0):
             key = LIMIT_KEYS.get(files.read_word(f"{path}/constraint_{constraint}_name"), "")
             file = f"{path}/constraint_{constraint}_power_limit_uw"
-            if key in wanted and files.read_number(file):
+            if key in wanted_keys and files.read_number(file):
                 with contextlib.suppress(OSError):
                     zone[key] = self.open(file).read_number
         inner = (
@@ -93,7 +93,7 @@ class Powercap(PolledBlock):
         dram = next((path for path in inner if files.read_word(f"{path}/name") == "dram"), path)
         for key, zone_path in {"energy_j": path, MEMORY_KEY: dram}.items():
             range_uj = files.read_number(f"{zone_path}/max_energy_range_uj")
-            if key not in wanted or not range_uj or (key == MEMORY_KEY and dram == path):
+            if key not in wanted_keys or not range_uj or (key == MEMORY_KEY and dram == path):
                 continue
             try:
                 zone[key] = EnergySum(self.open(f"{zone_path}/energy_uj"), range_uj)

@@ -193,18 +193,18 @@ def register_evidence(registers: Registers) -> str:
 def planned_changes(plan: CounterPlan, values: Mapping[int, int]) -> Changes:
     """Returns the register changes that the plan needs, given the current values, in the order of
     writing: selects before the bits that enable them."""
-    wanted = dict(plan.select_values)
+    wanted_values = dict(plan.select_values)
     if plan.fixed_control:
         mask = sum(
             0xF << NIBBLE * n for n in range(3) if plan.fixed_control >> NIBBLE * n & FIXED_RINGS
         )
-        wanted[FIXED_CONTROL] = values[FIXED_CONTROL] & ~mask | plan.fixed_control
+        wanted_values[FIXED_CONTROL] = values[FIXED_CONTROL] & ~mask | plan.fixed_control
     if plan.bank.enable_msr is not None:
-        wanted[plan.bank.enable_msr] = values[plan.bank.enable_msr] | plan.enable_bits
+        wanted_values[plan.bank.enable_msr] = values[plan.bank.enable_msr] | plan.enable_bits
     return {
-        register: Change(values[register], wanted[register])
+        register: Change(values[register], wanted_values[register])
         for register in plan.control_registers
-        if register in wanted
+        if register in wanted_values
     }
 
 

@@ -136,7 +136,7 @@ def test_round_trips_are_measured(hosts: fake_ssh.Hosts) -> None:
     state = PROBES[-1].link
     assert state is not None
     assert 0 < state.rtt_s < waiting.MAX_WAIT_S
-    assert state.received.total > 0
+    assert state.receive_rate.total > 0
 
 
 def test_retries_continue_while_the_machine_is_unreachable(hosts: fake_ssh.Hosts) -> None:
@@ -203,11 +203,11 @@ def test_a_probe_without_echoes_gets_a_limited_number_of_requests() -> None:
 def test_bytes_per_second_are_averaged_over_some_seconds() -> None:
     now = [0.0]
     state = link.Link("n7", RemoteFeed(), lambda: now[0])
-    assert isnan(state.received.per_s())
+    assert isnan(state.receive_rate.per_s())
     for second in range(1, 20):
         now[0] = second
         state.count(1000 if second < 10 else 3000)
-        rate = state.received.per_s()
+        rate = state.receive_rate.per_s()
     assert rate == pytest.approx(3000)
 
 

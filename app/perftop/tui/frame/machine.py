@@ -347,7 +347,7 @@ class TileHistory:
     def __init__(self, session: Session) -> None:
         self.session = session
         self._metrics = [tile.key for tile in _TILES if tile.key in METRICS]
-        self._others = [tile.key for tile in _TILES if tile.key not in METRICS]
+        self._other_keys = [tile.key for tile in _TILES if tile.key not in METRICS]
         self._bins = BinValues(self._tile_values)
         self._drawn_lines: tuple[object, list[list[Run]]] = None, []
         """A cache: the last lines, and the inputs from which they were drawn."""
@@ -366,7 +366,10 @@ class TileHistory:
         history = self.session.history
         if not columns or history is None:
             return [[] for _ in range(rows)]
-        keys, end_ns = [*self._metrics, *self._others], -(-interval.time_ns // step_ns) * step_ns
+        keys, end_ns = (
+            [*self._metrics, *self._other_keys],
+            -(-interval.time_ns // step_ns) * step_ns,
+        )
         self._bins.update(history, Axis(end_ns, step_ns, size, interval.time_ns))
         table = self._bins.values
         parts = [table[-column.history_width :, keys.index(column.tile.key)] for column in columns]
@@ -400,7 +403,7 @@ class TileHistory:
         by_cpu = history.metrics(self._metrics, self.session.selected, edges_ns)
         is_known = np.isfinite(by_cpu)
         means = np.where(is_known, by_cpu, 0.0).sum(2) / np.maximum(is_known.sum(2), 1)
-        machine_values = history.machine(self._others, edges_ns)
+        machine_values = history.machine(self._other_keys, edges_ns)
         machine_values = np.where(np.isfinite(machine_values), machine_values, 0.0)
         return np.concatenate([means, machine_values], axis=1)
 

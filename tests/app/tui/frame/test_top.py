@@ -324,7 +324,7 @@ def test_the_history_of_each_tile_has_its_own_scale(share: float, char: str) -> 
     columns = machine_line.tile_columns(values, 240)
     assert len(columns) == len(TILE_TOPS)
     history = machine_line.TileHistory(session)
-    row = [values[key] for key in (*history._metrics, *history._others)]
+    row = [values[key] for key in (*history._metrics, *history._other_keys)]
     history._bins._lookup = lambda _, edges: np.tile(row, (len(edges) - 1, 1))
     (line,) = history.lines(columns, interval, 10**9, 240, 1)
     assert {*strips.text(line)} == {" ", char}
