@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import chain
 from math import isfinite
 from typing import NamedTuple
 
@@ -228,5 +229,6 @@ def allowed_cpus(
 def parse_cpu_list(text: object, online: set[int]) -> set[int]:
     """Parses a list of CPUs such as 0-3,8. Returns the online ones; an empty set for other text."""
     bounds = re.findall(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", text) if isinstance(text, str) else []
-    spans = [(int(first), int(last or first)) for first, last in bounds]
-    return {cpu for cpu in online if any(first <= cpu <= last for first, last in spans)}
+    end = max(online, default=0) + 1
+    spans = (range(int(first), min(int(last or first) + 1, end)) for first, last in bounds)
+    return online.intersection(chain.from_iterable(spans))

@@ -20,7 +20,7 @@ ONLINE = {0, 1, 2, 3}
 
 @pytest.mark.parametrize(("text", "cpus"), [
     ("0-3", ONLINE), ("0", {0}), ("1-2,3", {1, 2, 3}), ("0-1,8-9", {0, 1}), ("", set()),
-    ("2-1", set()), (7, set()), (None, set()),
+    ("2-1", set()), (7, set()), (None, set()), ("3-999999,0-2", ONLINE), ("4-999999", set()),
 ])  # fmt: skip
 def test_a_list_of_cpus_is_limited_to_online_ones(text: object, cpus: set[int]) -> None:
     assert parse_cpu_list(text, ONLINE) == cpus
