@@ -24,9 +24,9 @@ def ranges(numbers: Iterable[int], *, strides: bool = False) -> str:
     while begin < len(todo):
         step = todo[begin + 1] - todo[begin] if begin + 1 < len(todo) else 1
         end = begin + 1
-        while end < len(todo) and todo[end] - todo[end - 1] == step:
+        while (strides or step == 1) and end < len(todo) and todo[end] - todo[end - 1] == step:
             end += 1
-        if step > 1 and (end - begin < 4 or not strides):
+        if step > 1 and end - begin < 4:
             end = begin + 1
         stride_text = f":1/{step}" if step > 1 else ""
         last = f"-{todo[end - 1]}{stride_text}" if end - begin > 1 else ""
