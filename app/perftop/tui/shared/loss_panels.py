@@ -122,8 +122,9 @@ def worst_core_lines(
         text = "no episode on a single core, now or within 1 min"
         return [*lines, ([("  " + fit(text, width - 2), "dim")], None)]
     lines_each = min(4, (height - 1) // max(1, len(rows)))
+    past_episodes = session.episodes(interval.time_ns - HISTORY_NS, interval.time_ns)
     for row in rows:
-        entry = _core_loss_lines(session, interval, cores, row, width)
+        entry = _core_loss_lines(session, interval, cores, row, past_episodes, width)
         if row[0].row == selected:
             entry = [overlay(runs, 0, [(theme.SELECTED_SIGN, "mark")]) for runs in entry]
         cpu = cores.rows[row[0].row].cpus[0]
@@ -133,10 +134,16 @@ def worst_core_lines(
 
 
 def _core_loss_lines(
-    session: Session, interval: Interval, cores: Cores, row: Sequence[CoreLoss], width: int
+    session: Session,
+    interval: Interval,
+    cores: Cores,
+    row: Sequence[CoreLoss],
+    past_episodes: Sequence[Episode],
+    width: int,
 ) -> list[list[Run]]:
     """Returns the lines on a core or on several similar ones: names, loss and its history, then the
-    sentence and the evidence or, for several cores, their names."""
+    sentence and the evidence or, for several cores, their names. `past_episodes`: the episodes of
+    the history, which are read once for all rows."""
     loss, core, kind = row[0], cores.rows[row[0].row], "core" if cores.has_pairs else "CPU"
     strip_width = min(MAX_LOSS_HISTORY_WIDTH, max(0, width // 2 - 4))
     shares = sorted(core_loss.share for core_loss in row if isfinite(core_loss.share))
@@ -150,7 +157,7 @@ def _core_loss_lines(
     if len(row) > 1:
         name, l3_name = f"+{len(row)} alike", []
         cpus = [cpu for core_loss in row for cpu in cores.rows[core_loss.row].cpus]
-    history = _loss_history(session, cpus, interval.time_ns, strip_width)
+    history = _loss_history(session, past_episodes, cpus, interval.time_ns, strip_width)
     room -= len(name)
     wordings = [f"  {', '.join(l3_name[:n])}" for n in (2, 1, 0)]
     details = next((wording for wording in wordings if len(wording) <= room), "")
@@ -194,12 +201,14 @@ def package_loss_lines(session: Session, now_ns: int, cores: Cores, width: int) 
     return lines
 
 
-def _loss_history(session: Session, cpus: Sequence[int], now_ns: int, size: int) -> Floats:
+def _loss_history(
+    session: Session, episodes: Sequence[Episode], cpus: Sequence[int], now_ns: int, size: int
+) -> Floats:
     """Returns the lost shares of `size` equal parts of the last ten minutes: the depth of the worst
     episode on these CPUs in each part; NaN before the session."""
     depths, start_ns = np.zeros(size), now_ns - HISTORY_NS
     depths[: max(0, session.hello.raw_ns - start_ns) * size // HISTORY_NS] = np.nan
-    for episode in session.episodes(start_ns, now_ns):
+    for episode in episodes:
         if episode_style.is_loss(episode) and not set(cpus).isdisjoint(episode.cpus):
             end_ns = now_ns if episode.end_ns is None else min(episode.end_ns, now_ns)
             first = max(0, (episode.start_ns - start_ns) * size // HISTORY_NS)
