@@ -335,7 +335,7 @@ def _add_sums(note: wire.Note, history: LossHistory) -> None:
     try:
         start_ns, wanted_s = int(note.data["start_ns"]), np.array(note.data["wanted_s"], float)
         lost_s = {cause: np.array(s, float) for cause, s in note.data["lost_s"].items()}
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise wire.WireError(f"not a note of losses ({error!r})") from None
     for seconds in (wanted_s, *lost_s.values()):
         if seconds.shape != (history.package_count,) or not np.isfinite(seconds).all():

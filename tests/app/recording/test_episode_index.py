@@ -281,6 +281,7 @@ def test_invalid_notes_are_not_read_as_episodes(invalid_note: dict[str, object])
 @pytest.mark.parametrize("change", [
     {"start_ns": None}, {"wanted_s": 1.0}, {"wanted_s": [1.0]}, {"wanted_s": [1.0, "x"]},
     {"lost_s": []}, {"lost_s": {"hypervisor": [float("nan"), 0.0]}}, {"lost_s": {"quota": [1.0]}},
+    {"start_ns": float("inf")},
 ])  # fmt: skip
 def test_invalid_notes_are_not_read_as_losses(change: dict[str, object]) -> None:
     data = {"start_ns": 1, "wanted_s": [1.0, 2.0], "lost_s": {"hypervisor": [0.5, 0.0]}}
