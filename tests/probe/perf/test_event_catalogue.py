@@ -21,6 +21,22 @@ from perfprobe.perf.perf_events import Event
 # --- events by machine ----------------------------------------------------------------------------
 
 
+def test_generic_events_have_the_numbers_of_perf_event_h() -> None:
+    """In the order of PERF_COUNT_HW_* and PERF_COUNT_SW_*; software event 9 is a dummy."""
+    hardware = [(event.name, event.config) for event in event_catalogue.HARDWARE_EVENTS]
+    assert hardware == [
+        ("cycles", 0), ("instructions", 1), ("cache-references", 2), ("cache-misses", 3),
+        ("branches", 4), ("branch-misses", 5), ("bus-cycles", 6), ("stalled-cycles-frontend", 7),
+        ("stalled-cycles-backend", 8), ("ref-cycles", 9),
+    ]  # fmt: skip
+    software = {event.config: event.name for event in event_catalogue.SOFTWARE_EVENTS}
+    assert [software.get(number) for number in range(12)] == [
+        "cpu-clock", "task-clock", "page-faults", "context-switches", "cpu-migrations",
+        "minor-faults", "major-faults", "alignment-faults", "emulation-faults", None,
+        "bpf-output", "cgroup-switches",
+    ]  # fmt: skip
+
+
 OFFCORE = "cpu/event=0xb7,umask=0x1,offcore_rsp=0x3fbfc00001/"
 
 

@@ -104,6 +104,18 @@ def test_a_counter_that_stopped_in_only_one_trial_is_used() -> None:
     assert len(trials) == MAX_TRIALS
 
 
+def test_counts_of_a_part_of_the_trial_are_compared_with_this_part() -> None:
+    kernel = fakeperf.Kernel()
+    plain = kernel.trial
+
+    def count_an_eighth(group: fakeperf.Group, cpu: int, cpu_ns: int) -> Trial:
+        trial = plain(group, cpu, cpu_ns)
+        return replace(trial, counts=[n // 8 for n in trial.counts], counted_share=1 / 8)
+
+    kernel.trial = count_an_eighth  # type: ignore[method-assign]
+    assert "ref" not in run(kernel).missing
+
+
 def test_the_trial_with_the_fewest_implausible_counts_decides() -> None:
     kernel = fakeperf.Kernel()
     plain, trials = kernel.trial, list[int]()
