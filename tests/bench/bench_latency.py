@@ -51,9 +51,9 @@ def run_app(cpus: int, report: int) -> None:
 def latencies(cpus: int) -> list[float]:
     """Returns the ms from each frame to the end of the burst of bytes that follows the frame."""
     ours, theirs = os.pipe()
-    os.set_inheritable(theirs, True)
     argv = [sys.executable, __file__, str(cpus), str(theirs)]
-    process, fd = terminal.start(argv, 160, 50)
+    process, fd = terminal.start(argv, 160, 50, pass_fds=(theirs,))
+    os.close(theirs)
     terminal.drain(fd, 4.0)
     os.read(ours, 1 << 16)
     results: list[float] = []
@@ -70,7 +70,6 @@ def latencies(cpus: int) -> list[float]:
             last = time.monotonic()
     terminal.stop(process, fd)
     os.close(ours)
-    os.close(theirs)
     return results
 
 

@@ -9,6 +9,7 @@ import select
 import subprocess
 import termios
 import time
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -23,16 +24,20 @@ LIMIT_S = 30.0
 
 
 def start(
-    argv: list[str], columns: int, lines: int, stderr: IO[bytes] | None = None
+    argv: list[str],
+    columns: int,
+    lines: int,
+    stderr: IO[bytes] | None = None,
+    pass_fds: Collection[int] = (),
 ) -> tuple[subprocess.Popen[bytes], int]:
     """Starts a program in a session with a terminal of this size, which is also its stderr unless
-    that is given. Returns the process and this side's descriptor."""
+    that is given. It inherits `pass_fds`. Returns the process and this side's descriptor."""
     fd, terminal = pty.openpty()
     termios.tcsetwinsize(fd, (lines, columns))
     look = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LC_ALL": "C.UTF-8"}
     process = subprocess.Popen(
         argv, stdin=terminal, stdout=terminal, stderr=stderr or terminal, env=os.environ | look,
-        start_new_session=True,
+        start_new_session=True, pass_fds=pass_fds,
         preexec_fn=partial(fcntl.ioctl, 0, termios.TIOCSCTTY, 0),  # noqa: PLW1509
     )  # fmt: skip
     os.close(terminal)
