@@ -85,7 +85,7 @@ def start_delays_ms(source: str, mark: bytes) -> tuple[float, float]:
             painted = painted or (time.monotonic() if b"perftop" in text else 0.0)
     now = time.monotonic()
     terminal.stop(process, fd)
-    return 1000 * (painted - start - 0.05), 1000 * (now - start - 0.05)
+    return 1000 * (painted - start), 1000 * (now - start)
 
 
 if __name__ == "__main__":
