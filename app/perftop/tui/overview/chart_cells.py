@@ -433,9 +433,10 @@ class ChartDrawer:
         sums = [np.where(causes == cause, lost_s, 0.0).sum(axis=1) for cause in range(count)]
         ends_hz, losses = self._clock_ends(hz, ceiling), np.nan_to_num(ceiling - hz) / 1e9
         columns, lost_by_cause = _stack(hz, ceiling, gap_states), np.stack(sums, axis=1)
+        cuts = self.cuts
         for i, unit_charts in enumerate(all_charts):
             chart = charts.clock_chart(columns[i], ends_hz, rows, self._settings.glyphs)
-            chart = charts.add_gap_numbers(chart, losses[i].tolist(), self.cuts)
+            chart = charts.add_gap_numbers(chart, losses[i].tolist(), cuts)
             unit_charts.lines += chart_lines(chart)
             unit_charts.clock_ends_hz, unit_charts.lost_s = ends_hz, lost_by_cause[i].tolist()
         return ends_hz

@@ -409,9 +409,7 @@ class PanelRow:
     _targets: list[tuple[range, list[ClickTarget]]] = field(default_factory=list)
     """For each drawn panel, its columns on the screen and the targets of its lines."""
 
-    def _panel(
-        self, kind: PanelKind | PanelFunction, data: PanelData, size: int
-    ) -> list[PanelLine]:
+    def _panel(self, kind: AnyPanel, data: PanelData, size: int) -> list[PanelLine]:
         """Returns the lines of a panel, each exactly as wide as the panel."""
         session, interval, settings = data
 
