@@ -216,17 +216,17 @@ def doctor_lines(
             details = ("", item["effect"]), ("to change: ", item["change"])
             lines += check_lines(item, item["now"], details)
     lines.append("")
-    for sentence in final_sentences(answer, examined_machine):
+    *sentences, typed_command = final_sentences(answer, examined_machine)
+    for sentence in sentences:
         lines += text.wrap_indented(sentence, width, 0)
-    return lines
+    return [*lines, typed_command]  # not wrapped: a shell would run its first half when copied
 
 
 # --- the final lines
 
 
 def final_sentences(answer: Answer, examined_machine: ExaminedMachine) -> list[str]:
-    """Returns three sentences: the numbers that perftop can read, the best next step, and its
-    command."""
+    """Returns the numbers that perftop can read, the best next step, and last its command."""
     checks = {check["what"]: check for check in answer["checks"]}
     missing_sources = [
         source for source in PROVIDED_NUMBERS if checks.get(source, {}).get("state") == "not usable"

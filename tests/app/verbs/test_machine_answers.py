@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import answers
@@ -100,12 +101,21 @@ def test_the_doctor_reports_on_this_machine() -> None:
     assert (result.returncode, result.stderr) == (0, "")
     assert "perf counters" in result.stdout
     assert "--sysroot" not in result.stdout
-    guest = str(DATA / "guest-epyc-2cpu")
-    result = command.run_in_process("doctor", "--sysroot", guest)
-    assert f"--sysroot {guest}" in result.stdout.splitlines()[-1]
     answer = json.loads(command.run_in_process("doctor", "--json").stdout)
     assert {check["what"] for check in answer["checks"]} >= {"perf counters", "MSRs", "clock"}
     assert answer["source"] in {"os", "perf"}
+
+
+@pytest.mark.parametrize("length", [1, 30, 75, 200])
+def test_the_suggested_command_stays_on_one_line_so_that_it_can_be_copied(
+    length: int, tmp_path: Path
+) -> None:
+    guest = tmp_path / ("x" * length)
+    guest.symlink_to(DATA / "guest-epyc-2cpu")
+    result = command.run_in_process("doctor", "--sysroot", str(guest))
+    last = result.stdout.splitlines()[-1]
+    assert last.startswith("Type: ")
+    assert f"perftop --sysroot {guest}" in last
 
 
 def test_timers_of_this_machine_are_printed() -> None:
