@@ -14,28 +14,55 @@ from cpu_models import AMD, INTEL, ONE_ANY, V4, Perfmon, epyc, machine
 from perfprobe.cpu import model_tables
 from perfprobe.cpu.cpuid import LeafRegisters
 from perfprobe.cpu.model import find_uarch
-from perfprobe.cpu.model_terms import ClockRegisters, CounterBudget, Uarch
+from perfprobe.cpu.model_terms import (
+    METHOD_EVENTS,
+    ClockRegisters,
+    CounterBudget,
+    RaplRegisters,
+    Uarch,
+)
 
 # --- every Intel model ----------------------------------------------------------------------------
 
 TABLE = Path(__file__).parents[2] / "data/cpu_models.txt"
 PC = [0x60D, 0x3F8, 0x3F9, 0x3FA]
 PACKAGE_STATES = {"-": [], "PC": PC, "DEEP": [*PC, 0x630, 0x631, 0x632]}
-_CLIENT = {0: "PROCHOT", 1: "thermal", 10: "PL1", 11: "PL2"}
-LAYOUTS = {
-    "690 client": {**_CLIENT, 4: "graphics driver", 8: "electrical", 12: "multi-core turbo"},
-    "690 server": {
-        0: "PROCHOT", 1: "thermal", 2: "power budget", 3: "platform configuration", 4: "bit 4",
-        5: "autonomous utilisation", 6: "VR thermal", 7: "bit 7", 8: "electrical", 9: "bit 9",
-        10: "multi-core turbo", 11: "bit 11", 13: "below base clock",
-        14: "below turbo for the active cores", 15: "below request",
-    },
-    "690 phi": {0: "PROCHOT", 1: "thermal", 6: "VR thermal", 8: "electrical", 10: "bit 10"},
-    "64F goldmont": {2: "PL1", 3: "PL2", 10: "VR thermal alert", 12: "electrical", 15: "bit 15"},
-    "64F client": {**_CLIENT, 2: "bit 2", 12: "max turbo limit", 14: "bit 14"},
-    "64F xeon": {**_CLIENT, 10: "PL1 or multi-core turbo", 12: "max turbo limit"},
+STATE_NAMES = {
+    0x660: "c1", 0x3FC: "c3", 0x3FD: "c6", 0x3FE: "c7", 0x3FF: "c6", 0x60D: "pc2", 0x3F8: "pc3",
+    0x3F9: "pc6", 0x3FA: "pc7", 0x630: "pc8", 0x631: "pc9", 0x632: "pc10",
 }  # fmt: skip
-"""Some bits of each layout of a limit register."""
+"""Linux, msr-index.h: the idle state whose time each register counts."""
+_CLIENT = {0: "PROCHOT", 1: "thermal", 8: "electrical", 10: "PL1", 11: "PL2",
+           13: "turbo transition attenuation"}  # fmt: skip
+_SKYLAKE = {
+    **_CLIENT, 4: "residency state regulation", 5: "running average thermal limit",
+    6: "VR thermal alert", 7: "VR thermal design current", 12: "max turbo limit",
+}  # fmt: skip
+LAYOUTS = {
+    "690 client": {
+        **_CLIENT, 4: "graphics driver", 5: "autonomous utilisation", 6: "VR thermal",
+        9: "core power", 12: "multi-core turbo",
+    },
+    "690 server": {
+        0: "PROCHOT", 1: "thermal", 2: "power budget", 3: "platform configuration",
+        5: "autonomous utilisation", 6: "VR thermal", 8: "electrical", 10: "multi-core turbo",
+        13: "below base clock", 14: "below turbo for the active cores", 15: "below request",
+    },
+    "690 phi": {0: "PROCHOT", 1: "thermal", 6: "VR thermal", 8: "electrical"},
+    "64F goldmont": {
+        0: "PROCHOT", 1: "thermal", 2: "PL1", 3: "PL2", 9: "core power", 10: "VR thermal alert",
+        11: "max turbo limit", 12: "electrical", 13: "turbo transition attenuation",
+        14: "below maximum efficiency",
+    },
+    "64F client": _SKYLAKE,
+    "64F xeon": {**_SKYLAKE, 10: "PL1 or multi-core turbo"},
+}  # fmt: skip
+"""The named bits of each layout of a limit register."""
+EVENT_CODES = {
+    "cycles": 0x3C, "instructions": 0xC0, "ref": 0x0300, "ref_p": 0x013C, "one_thread": 0x023C,
+    "any_thread": 0x20013C, "distributed": 0x083C,
+}  # fmt: skip
+"""Intel's event lists: umask and event code; "ref" is Linux's pseudo code; bit 21 is AnyThread."""
 
 
 class Row(NamedTuple):
@@ -51,6 +78,10 @@ class Row(NamedTuple):
     package_states: str
     limits: str
     base: str
+    clocks: str
+    bus_mhz: str
+    crystals_mhz: str
+    power: str
 
 
 LINES = [line for line in TABLE.read_text().splitlines() if not line.startswith("#")]
@@ -62,34 +93,65 @@ def registers(text: str) -> tuple[int, ...]:
     return () if text == "-" else tuple(int(word, 16) for word in text.split())
 
 
-@pytest.mark.parametrize(
+each_model = pytest.mark.parametrize(
     ("row", "model"), MODELS, ids=[f"{row.name}-{model:02X}" for row, model in MODELS]
 )
-def test_each_listed_intel_model_is_found(row: Row, model: int) -> None:
+
+
+def uarch_of(row: Row, model: int) -> Uarch:
     perfmon: Perfmon = getattr(cpu_models, row.perfmon)
-    side = None if row.core_type == "-" else row.core_type
-    result = find_uarch(INTEL, int(row.family), model, 0, machine(perfmon), side)
-    smt = None if row.smt == "-" else int(row.smt)
-    methods = getattr(cpu_models, row.methods)
-    assert (result.name, result.vendor, result.threads_per_core) == (row.name, INTEL, smt)
-    assert (result.smt_methods, result.core_type) == (methods, side)
-    for method in ("one-thread", "any-thread", "distributed"):
-        assert (method.replace("-", "_") in result.events) is (method in methods)
-    assert {"cycles", "instructions", "ref", "ref_p"} <= result.events.keys()
+    core_type = None if row.core_type == "-" else row.core_type
+    result = find_uarch(INTEL, int(row.family), model, 0, machine(perfmon), core_type)
+    assert result.core_type == core_type
+    return result
+
+
+@each_model
+def test_each_listed_intel_model_is_found(row: Row, model: int) -> None:
+    result = uarch_of(row, model)
+    threads = None if row.smt == "-" else int(row.smt)
+    assert (result.name, result.vendor, result.threads_per_core) == (row.name, INTEL, threads)
+    assert result.smt_methods == getattr(cpu_models, row.methods)
     assert result.counts_mperf_at_base_clock is (row.base == "base")
+    assert result.bclk_hz == (None if row.bus_mhz == "-" else float(f"{row.bus_mhz}e6"))
+    crystals = () if row.crystals_mhz == "-" else row.crystals_mhz.split()
+    assert result.crystals_hz == tuple(float(f"{mhz}e6") for mhz in crystals)
+
+
+@each_model
+def test_each_intel_model_has_its_events(row: Row, model: int) -> None:
+    events = uarch_of(row, model).events
+    methods = [*METHOD_EVENTS.keys() & {*getattr(cpu_models, row.methods)}]
+    keys = {"cycles", "instructions", "ref", "ref_p", *(METHOD_EVENTS[name] for name in methods)}
+    assert {key: event.config for key, event in events.items()} == {k: EVENT_CODES[k] for k in keys}
+    fixed = {key: event.fixed_counter for key, event in events.items()}
+    assert fixed == {**dict.fromkeys(keys), "instructions": 0, "cycles": 1, "ref": 2}
+    ref_p_clock, smt_clock = (row.clocks.split() * 2)[:2]
+    clocks = {"cycles": "core", "instructions": "core", "ref": "tsc", "ref_p": ref_p_clock}
+    assert {key: event.counted_clock for key, event in events.items()} == {
+        key: clocks.get(key, smt_clock) for key in keys
+    }
+
+
+@each_model
+def test_each_intel_model_has_its_registers(row: Row, model: int) -> None:
+    result = uarch_of(row, model)
     assert_turbo(result, row.turbo)
-    states = {
-        scope: [state.msr for state in result.residencies if state.scope == scope]
+    names = {
+        scope: {state.msr: state.name for state in result.residencies if state.scope == scope}
         for scope in ("core", "package")
     }
-    assert states["core"] == [*registers(row.core_states)]
-    assert states["package"] == PACKAGE_STATES[row.package_states]
+    core_states, package_states = registers(row.core_states), PACKAGE_STATES[row.package_states]
+    assert names["core"] == {msr: STATE_NAMES[msr] for msr in core_states}
+    assert names["package"] == {msr: STATE_NAMES[msr] for msr in package_states}
+    has_power = row.power == "RAPL"
+    assert result.rapl == (RaplRegisters(0x606, None, 0x610, 0x613) if has_power else None)
     if result.limits is None:
         assert row.limits == "-"
     else:
-        assert (f"{result.limits.msr:X}", len(result.limits.bit_names)) == (row.limits[:3], 16)
+        assert f"{result.limits.msr:X}" == row.limits[:3]
         layout = LAYOUTS[row.limits]
-        assert {bit: result.limits.bit_names[bit] for bit in layout} == layout
+        assert result.limits.bit_names == tuple(layout.get(n, f"bit {n}") for n in range(16))
 
 
 def assert_turbo(uarch: Uarch, text: str) -> None:
@@ -163,6 +225,14 @@ def test_models_without_a_row_have_a_name(models: tuple[int, ...], name: str) ->
 # --- AMD ------------------------------------------------------------------------------------------
 
 COUNTS = (1, 6, 0, 0)
+# Linux, pmu-events/arch/x86/amdzen1 to 6; bits 35:32 have bits 11:8 of the event code.
+ZEN_EVENT_CODES = {
+    "cycles": 0x76, "instructions": 0xC0, "smi": 0x2B, "ref": 0x1_0000_0120,
+    "smt_contention": 0x1_0000_60A0,
+}  # fmt: skip
+ZEN_KEYS = [*ZEN_EVENT_CODES]
+SLOTS = {"Zen 4": 6, "Zen 5": 8, "Zen 6": 8}
+"""Dispatch slots per cycle; only these count reference cycles and the sibling's slots."""
 
 
 @pytest.mark.parametrize(("family", "models", "leaf22", "hypervisor", "name"), [
@@ -184,24 +254,17 @@ def test_zen_models_have_two_threads_and_six_counters(
         assert (result.name, result.threads_per_core) == (name, 2)
         assert result.smt_methods == ("traced", "bounds")
         assert result.budget == CounterBudget(6, 0, 48, 0)
-        assert result.events["cycles"].config == 0x76
-        assert result.events["instructions"].config == 0xC0
-        assert ("ref" in result.events) is (name in {"Zen 4", "Zen 5", "Zen 6"})
-        assert ("smi" in result.events) is (name != "Zen 1")
+        configs = {key: event.config for key, event in result.events.items()}
+        keys = ZEN_KEYS[: 2 if name == "Zen 1" else 5 if name in SLOTS else 3]
+        assert configs == {key: ZEN_EVENT_CODES[key] for key in keys}
+        assert result.slots_per_cycle == SLOTS.get(name)
         assert result.clocks == ClockRegisters(0xC00000E7, 0xC00000E8)
         bank = result.counter_registers
         assert bank is not None
         assert (bank.first_select, bank.first_counter) == (0xC0010200, 0xC0010201)
         assert bank.address_step == 2
         assert (bank.enable_msr is not None) is (leaf22 == COUNTS)
-        assert result.rapl is not None
-        assert result.rapl.energy_msr == 0xC001029B
-
-
-def test_zen_4_reference_has_a_code_of_nine_bits() -> None:
-    ref = find_uarch(AMD, 0x19, 0x11, 1, epyc(COUNTS)).events["ref"]
-    assert (ref.code, ref.unit_mask) == (0x120, 0x01)
-    assert ref.config == 0x1_0000_0120  # 20 in [7:0], umask 01 in [15:8], 1 in [35:32]
+        assert result.rapl == RaplRegisters(0xC0010299, 0xC001029B)
 
 
 def test_zen_without_a_cpuid_driver_follows_its_family() -> None:

@@ -48,14 +48,26 @@ def test_cores_have_residencies_and_packages_have_energy(tmp_path: Path) -> None
     assert not kernel.groups[-1].timed
 
 
-def test_each_package_c_state_has_its_name(tmp_path: Path) -> None:
+C_STATES = {f"c{n}_residency": n for n in (1, 2, 3, 6, 7, 8, 9, 10)}
+DOMAINS = {"pkg": "energy_j"} | {f: f"energy_{f}_j" for f in ("cores", "ram", "gpu", "psys")}
+
+
+@pytest.mark.parametrize(("pmu", "events", "scope", "keys"), [
+    ("cstate_core", C_STATES, "core", [f"core_c{n}" for n in (1, 3, 6, 7)]),
+    ("cstate_pkg", C_STATES, "package", [f"package_c{n}" for n in (2, 3, 6, 7, 8, 9, 10)]),
+    ("power", dict.fromkeys((f"energy_{name}" for name in DOMAINS), 1), "package",
+     [*DOMAINS.values()]),
+    ("power_core", {"energy_core": 1}, "core", ["energy_core_j"]),
+])  # fmt: skip
+def test_each_event_of_a_pmu_has_its_key(
+    tmp_path: Path, pmu: str, events: dict[str, int], scope: str, keys: list[str]
+) -> None:
+    """Linux, events/intel/cstate.c and events/rapl.c."""
     planner = skylake(tmp_path)
-    fakeperf.write_pmu(tmp_path, "cstate_pkg", 21, mask="0")
-    levels = (2, 3, 6, 7, 8, 9, 10)
-    for n in levels:
-        fakeperf.write_events(tmp_path, "cstate_pkg", **{f"c{n}_residency": n})  # type: ignore[arg-type]
+    fakeperf.write_pmu(tmp_path, pmu, 21, mask="0")
+    fakeperf.write_events(tmp_path, pmu, **events)
     part = opened_parts(tmp_path, planner, fakeperf.Kernel())[-1]
-    assert (part.scope, keys_on(part)) == ("package", [f"package_c{n}" for n in levels])
+    assert (part.scope, keys_on(part)) == (scope, keys)
 
 
 def test_a_package_of_two_dies_is_the_sum(tmp_path: Path) -> None:
@@ -112,23 +124,6 @@ def test_four_events_of_the_power_control_unit_are_counted(tmp_path: Path) -> No
     ]
 
 
-@pytest.mark.parametrize(("model", "keys"), [
-    (0x3F, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_thermal"]),
-    (0x56, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_thermal"]),
-    (0x8F, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_avx512"]),
-    (0xCF, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_avx512"]),
-    (0x6A, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_thermal"]),
-    (0x6C, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_thermal"]),
-    *((model, ["pcu_ticks", "pcu_transition", "pcu_power", "pcu_thermal"])
-      for model in (0x4F, 0xAD, 0xAE, 0xAF, 0xDD)),
-])  # fmt: skip
-def test_each_model_has_its_own_power_control_events(
-    model: int, keys: list[str], tmp_path: Path
-) -> None:
-    (part,) = power_control(tmp_path, model)
-    assert keys_on(part) == keys
-
-
 def test_sandy_bridge_needs_the_ninth_bit(tmp_path: Path) -> None:
     """The event for transitions has its extension bit set: bit 21 of the register."""
     (part,) = power_control(tmp_path, 0x2D, "config:0-7,21")
@@ -139,6 +134,32 @@ def test_sandy_bridge_needs_the_ninth_bit(tmp_path: Path) -> None:
     trees.put(tmp_path, f"{fakeperf.DEVICES}/uncore_pcu/format/event", "config:0-7\n")
     (part,) = power_control(tmp_path, 0x2D)
     assert keys_on(part) == ["pcu_ticks", "pcu_power", "pcu_thermal", "pcu_current"]
+
+
+@pytest.mark.parametrize(("models", "codes"), [
+    ("2D", "00 100 05 04 07 0A 09 32 06 - -"),
+    ("3E", "00 60 05 04 07 0A 09 32 06 - -"),
+    ("3F 4F 56", "00 74 05 04 - 0A 09 42 06 - -"),
+    ("55", "00 74 05 04 - 0A 09 42 - - -"),
+    ("6A 6C", "00 74 05 04 - 0A 09 42 - 4A 49"),
+    ("8F CF", "01 74 05 04 - 0A 09 42 - 4A 49"),
+    ("AD AE AF DD", "01 74 05 04 - 0A 09 - - - -"),
+])  # fmt: skip
+def test_the_codes_of_the_power_unit_are_those_of_intels_event_lists(
+    models: str, codes: str
+) -> None:
+    """CLOCKTICKS, FREQ_TRANS_CYCLES (bit 8 is the extension set), FREQ_MAX_POWER_CYCLES, …"""
+    keys = (
+        "ticks", "transition", "power", "thermal", "current", "prochot_external",
+        "prochot_internal", "vr", "os", "avx512", "avx256",
+    )  # fmt: skip
+    pairs = zip(keys, codes.split(), strict=True)
+    expected = {f"pcu_{key}": int(code, 16) for key, code in pairs if code != "-"}
+    fourth = "pcu_avx512" if models == "8F CF" else "pcu_thermal"
+    for model in models.split():
+        result = uncore.pcu_codes(INTEL, 6, int(model, 16))
+        assert result == expected
+        assert [*result][:4] == ["pcu_ticks", "pcu_transition", "pcu_power", fourth]
 
 
 @pytest.mark.parametrize(("vendor", "family", "model", "known"), [
