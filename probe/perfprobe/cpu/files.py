@@ -15,7 +15,7 @@ MAX_SMALL_BYTES = 4096  # bytes of a file of /sys, of which the kernel prints at
 def open_file(path: str | Path) -> int:
     """Opens a file for reading. Raises OSError. It does not wait for the writer of a fifo, which
     may be in place of any file under --sysroot."""
-    return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    return os.open(path, os.O_NONBLOCK)
 
 
 def read_text(path: str, limit: int = MAX_SMALL_BYTES) -> str:

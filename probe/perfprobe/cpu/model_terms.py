@@ -45,8 +45,8 @@ class CounterBudget:
 
     general_count: int
     fixed_count: int
-    general_bits: int = 48
-    fixed_bits: int = 48
+    general_bits: int
+    fixed_bits: int
     microcode_mask: int = 0
     """Bit n is set if general counter n must not be used, because microcode uses it."""
 

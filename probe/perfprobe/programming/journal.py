@@ -79,7 +79,7 @@ def prepare_directory() -> Path:
     raise last_error
 
 
-_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORY_FLAGS = os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 def _open_private_directory(directory: Path, *, make: bool = False) -> int:
@@ -170,7 +170,7 @@ class Journal:
             # a killed process with the same PID may have left the file
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary_name, dir_fd=directory)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
             fd = os.open(temporary_name, flags, 0o600, dir_fd=directory)
             with os.fdopen(fd, "w", encoding="ascii") as file:
                 file.write(text)
@@ -245,7 +245,7 @@ def read_journal(run_dir: Path, boot_id: str | None, root: Path) -> JournalEntry
 def _read_private_file(directory: int, name: str) -> bytes:
     """Returns the content of a plain file to which only this user can write. Raises UnusableError
     for any other file, and OSError if it cannot be read."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    flags = os.O_NOFOLLOW | os.O_NONBLOCK
     fd = os.open(name, flags, dir_fd=directory)
     with os.fdopen(fd, "rb") as file:
         info = os.fstat(fd)

@@ -30,10 +30,10 @@ NO_DRIVER_TEXT = "it is neither the msr driver's device for this CPU nor a file 
 def open_device(root: Path, cpu: int, flags: int) -> int:
     """Opens the MSR device of a CPU after checking that it is one. Raises OSError."""
     # O_PATH, because opening the wrong file for reading may have side effects.
-    path_fd = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    path_fd = os.open(root, os.O_PATH | os.O_DIRECTORY)
     try:
         for name in ("dev", "cpu", str(cpu), "msr"):
-            child_fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=path_fd)
+            child_fd = os.open(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=path_fd)
             os.close(path_fd)
             path_fd = child_fd
             if stat.S_ISLNK(os.fstat(path_fd).st_mode):
@@ -42,7 +42,7 @@ def open_device(root: Path, cpu: int, flags: int) -> int:
         if not _is_driver(info, cpu) and not (stat.S_ISREG(info.st_mode) and _is_on_fuse(path_fd)):
             raise OSError(errno.EINVAL, NO_DRIVER_TEXT)
         # Opens the file that was checked, even if the path now leads to another file.
-        return os.open(f"/proc/self/fd/{path_fd}", flags | os.O_CLOEXEC)
+        return os.open(f"/proc/self/fd/{path_fd}", flags)
     finally:
         os.close(path_fd)
 

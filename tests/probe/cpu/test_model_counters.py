@@ -71,6 +71,13 @@ def test_a_guest_without_counters_has_none() -> None:
     assert multiplier_candidates(result, machine((0, 0)), 0x1500) == []
 
 
+@pytest.mark.parametrize(("edx", "mask"), [(1 << 13, 0b1000), (1 << 13 | 1 << 11, 0), (0, 0)])
+def test_microcode_may_use_the_fourth_counter_for_transactions(edx: int, mask: int) -> None:
+    """Intel, "Performance Monitoring Impact of Intel TSX Memory Ordering Issue": counter 3."""
+    result = find_uarch(INTEL, 6, 0x55, 4, machine(V4, x07=(0, 0, 0, edx)))
+    assert result.budget == CounterBudget(4, 3, 48, 48, mask)
+
+
 # --- hybrids --------------------------------------------------------------------------------------
 
 HYBRID = (2, 0, 0, 1 << 15)
@@ -129,8 +136,8 @@ def test_p_cores_of_lunar_and_arrow_lake_have_ten_and_four(model: int) -> None:
     def p_core(leaf: int, subleaf: int = 0, /) -> LeafRegisters | None:
         return (0x3FF, 0xF, 0, 0) if (leaf, subleaf) == (0x23, 1) else shared(leaf, subleaf)
 
-    assert find_uarch(INTEL, 6, model, 0, p_core, "P").budget == CounterBudget(10, 4)
-    assert find_uarch(INTEL, 6, model, 0, shared, "P").budget == CounterBudget(8, 3)
+    assert find_uarch(INTEL, 6, model, 0, p_core, "P").budget == CounterBudget(10, 4, 48, 48)
+    assert find_uarch(INTEL, 6, model, 0, shared, "P").budget == CounterBudget(8, 3, 48, 48)
 
 
 def test_counters_after_a_gap_are_left_out() -> None:
@@ -139,7 +146,7 @@ def test_counters_after_a_gap_are_left_out() -> None:
     def gap(leaf: int, subleaf: int = 0, /) -> LeafRegisters | None:
         return (0xFF, 0x77, 0, 0) if (leaf, subleaf) == (0x23, 1) else shared(leaf, subleaf)
 
-    assert find_uarch(INTEL, 6, 0xBD, 0, gap, "E").budget == CounterBudget(8, 3)
+    assert find_uarch(INTEL, 6, 0xBD, 0, gap, "E").budget == CounterBudget(8, 3, 48, 48)
 
 
 @pytest.mark.parametrize(("bits", "fixed"), [(0, 3), (1 << 31, 1)])

@@ -202,6 +202,9 @@ def test_unreadable_files_hide_no_other_process(machine: Machine) -> None:
         machine.thread(26, 27, ticks, 1)
         records = machine.scan()
     assert records == {"0": [10, "job", 0.4], "1": [26, "job", 0.4]}
+    (proc / "20/stat").rmdir()
+    machine.runs(20, 5000, 2)
+    assert machine.scan() == {}, "process 20 is not new, so its time was not since the last scan"
 
 
 # --- details --------------------------------------------------------------------------------------

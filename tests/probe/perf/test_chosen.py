@@ -67,9 +67,10 @@ def test_events_that_do_not_fit_take_turns(tmp_path: Path) -> None:
         open_chosen_events(
             tmp_path, fakeperf.Kernel(counters=7), "branches,branch-misses", multiplex=False
         )
-    open_chosen_events(
+    (together,) = open_chosen_events(
         tmp_path, fakeperf.Kernel(counters=8), "branches,branch-misses", multiplex=False
     )
+    assert keys_on(together)[2:] == ["e.branches", "e.branch-misses"]
 
 
 def test_each_core_type_needs_free_counters(tmp_path: Path) -> None:

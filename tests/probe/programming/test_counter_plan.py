@@ -24,7 +24,8 @@ def plan_of(
     """The plan of a model, with the counters of `budget`, the table or, of Intel's, a Skylake."""
     uarch = next(row.uarch for row in MODEL_ROWS if row.uarch.name == name)
     plan = counter_plan.make_plan(
-        replace(uarch, budget=budget or uarch.budget or CounterBudget(4, 3)), any_thread=any_thread
+        replace(uarch, budget=budget or uarch.budget or CounterBudget(4, 3, 48, 48)),
+        any_thread=any_thread,
     )
     assert plan is not None
     return plan
@@ -47,13 +48,14 @@ def test_the_events_of_a_servers_counters() -> None:
 
 
 @pytest.mark.parametrize(("name", "budget", "selects", "keys_without_counter"), [
-    ("Skylake-SP", CounterBudget(4, 3, microcode_mask=1 << 3), [0x186, 0x187, 0x188], ()),
+    ("Skylake-SP", CounterBudget(4, 3, 48, 48, microcode_mask=1 << 3), [0x186, 0x187, 0x188], ()),
     # the microcode uses one counter itself
-    ("Skylake-SP", CounterBudget(4, 3, microcode_mask=1 << 1), [0x186, 0x188, 0x189], ()),
-    ("Skylake-SP", CounterBudget(2, 3), [0x186, 0x187], ("kernel_instructions",)),
-    ("Skylake-SP", CounterBudget(1, 3), [0x186], ("kernel_cycles", "kernel_instructions")),
-    ("Skylake-SP", CounterBudget(0, 3), [], ("one_thread", "kernel_cycles", "kernel_instructions")),
-    ("Ice Lake-SP", CounterBudget(20, 0), [*range(0x186, 0x18B)], ("ref",)),
+    ("Skylake-SP", CounterBudget(4, 3, 48, 48, microcode_mask=1 << 1), [0x186, 0x188, 0x189], ()),
+    ("Skylake-SP", CounterBudget(2, 3, 48, 48), [0x186, 0x187], ("kernel_instructions",)),
+    ("Skylake-SP", CounterBudget(1, 3, 48, 48), [0x186], ("kernel_cycles", "kernel_instructions")),
+    ("Skylake-SP", CounterBudget(0, 3, 48, 48), [],
+     ("one_thread", "kernel_cycles", "kernel_instructions")),
+    ("Ice Lake-SP", CounterBudget(20, 0, 48, 48), [*range(0x186, 0x18B)], ("ref",)),
     ("Zen 4", None, [0xC0010200 + 2 * n for n in range(6)], ()),
     ("Zen 4", CounterBudget(5, 0, 48, 0), [0xC0010200 + 2 * n for n in range(5)], ("smi",)),
 ])  # fmt: skip
@@ -155,7 +157,7 @@ def test_changes_keep_unrelated_bits() -> None:
 
 
 def test_changes_keep_fixed_counters_without_an_event() -> None:
-    plan = plan_of("Skylake-SP", CounterBudget(4, 2))
+    plan = plan_of("Skylake-SP", CounterBudget(4, 2, 48, 48))
     changes = counter_plan.planned_changes(plan, values(plan, {0x38D: 0x1222}))
     assert changes[0x38D] == Change(0x1222, 0x1233)
 

@@ -38,7 +38,7 @@ pytestmark = [needs_fuse, pytest.mark.usefixtures("run_dir")]
 ENABLE, GLOBAL = 0x53003C, 0x38F
 SKYLAKE = replace(
     next(row.uarch for row in MODEL_ROWS if row.uarch.name == "Skylake-SP"),
-    budget=CounterBudget(4, 3),
+    budget=CounterBudget(4, 3, 48, 48),
 )
 
 

@@ -34,7 +34,9 @@ class SimulatedKill(BaseException):
 
 def plans() -> dict[int, CounterPlan]:
     skylake = next(row.uarch for row in MODEL_ROWS if row.uarch.name == "Skylake-SP")
-    plan = counter_plan.make_plan(replace(skylake, budget=CounterBudget(4, 3)), any_thread=False)
+    plan = counter_plan.make_plan(
+        replace(skylake, budget=CounterBudget(4, 3, 48, 48)), any_thread=False
+    )
     assert plan
     return dict.fromkeys(range(4), plan)
 
