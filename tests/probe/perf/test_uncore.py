@@ -65,7 +65,7 @@ def test_each_event_of_a_pmu_has_its_key(
     """Linux, events/intel/cstate.c and events/rapl.c."""
     planner = skylake(tmp_path)
     fakeperf.write_pmu(tmp_path, pmu, 21, mask="0")
-    fakeperf.write_events(tmp_path, pmu, **events)
+    fakeperf.write_events(tmp_path, pmu, "config:0-63", **events)
     part = opened_parts(tmp_path, planner, fakeperf.Kernel())[-1]
     assert (part.scope, keys_on(part)) == (scope, keys)
 
