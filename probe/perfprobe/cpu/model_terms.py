@@ -170,8 +170,8 @@ class ModelRow:
 
     models: frozenset[int]
     uarch: Uarch
-    family: int = 6
-    steppings: frozenset[int] | None = None
-    core_type: str | None = None
-    perfmon_v2: bool | None = None
+    family: int
+    steppings: frozenset[int] | None
+    core_type: str | None
+    perfmon_v2: bool | None
     """Whether an AMD CPU of this row has PerfMonV2; None: it may have it or not."""

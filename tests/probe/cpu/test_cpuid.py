@@ -93,9 +93,9 @@ def test_any_thread_is_usable_if_cpuid_allows_it(eax: int, edx: int, usable: boo
 
 def test_amd_counters_come_from_a_leaf_that_some_cpus_lack() -> None:
     highest = (0x80000028, 0, 0, 0)
-    genoa = FakeCpuid({0: INTEL, 0x80000000: highest, 0x80000022: (0xFFFFFFFF, 0xFFFFFFF6, 0, 0)})
+    genoa = FakeCpuid({0: INTEL, 0x80000000: highest, 0x80000022: (0x1, 0xFFFFFFF6, 0, 0)})
     assert cpuid.amd_counter_count(genoa) == 6
-    milan = FakeCpuid({0: INTEL, 0x80000000: highest, 0x80000022: (0x0, 0x6, 0, 0)})
+    milan = FakeCpuid({0: INTEL, 0x80000000: highest, 0x80000022: (0xFFFFFFFE, 0x6, 0, 0)})
     assert cpuid.amd_counter_count(milan) is None
     assert cpuid.amd_counter_count(FakeCpuid(GENOA_GUEST)) is None
 

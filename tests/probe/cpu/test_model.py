@@ -101,7 +101,8 @@ each_model = pytest.mark.parametrize(
 def uarch_of(row: Row, model: int) -> Uarch:
     perfmon: Perfmon = getattr(cpu_models, row.perfmon)
     core_type = None if row.core_type == "-" else row.core_type
-    result = find_uarch(INTEL, int(row.family), model, 0, machine(perfmon), core_type)
+    leaves = machine(perfmon, x06=(0, 0, 1, 0))
+    result = find_uarch(INTEL, int(row.family), model, 0, leaves, core_type)
     assert result.core_type == core_type
     return result
 
@@ -144,6 +145,8 @@ def test_each_intel_model_has_its_registers(row: Row, model: int) -> None:
     core_states, package_states = registers(row.core_states), PACKAGE_STATES[row.package_states]
     assert names["core"] == {msr: STATE_NAMES[msr] for msr in core_states}
     assert names["package"] == {msr: STATE_NAMES[msr] for msr in package_states}
+    shift = 10 if row.name.startswith("Knights") else 0
+    assert result.clocks == ClockRegisters(0xE7, 0xE8, shift)
     has_power = row.power == "RAPL"
     assert result.rapl == (RaplRegisters(0x606, None, 0x610, 0x613) if has_power else None)
     if result.limits is None:
@@ -258,7 +261,7 @@ def test_zen_models_have_two_threads_and_six_counters(
         keys = ZEN_KEYS[: 2 if name == "Zen 1" else 5 if name in SLOTS else 3]
         assert configs == {key: ZEN_EVENT_CODES[key] for key in keys}
         assert result.slots_per_cycle == SLOTS.get(name)
-        assert result.clocks == ClockRegisters(0xC00000E7, 0xC00000E8)
+        assert result.clocks == ClockRegisters(0xC00000E7, 0xC00000E8, 0)
         bank = result.counter_registers
         assert bank is not None
         assert (bank.first_select, bank.first_counter) == (0xC0010200, 0xC0010201)

@@ -120,6 +120,9 @@ def test_tsc_rate_follows_crystal_or_base_ratio(
     )
     assert [rate.hz for rate in rates] == pytest.approx([m * 1e6 for m in tsc_mhz])
     assert all(rate.error is not None for rate in rates)
+    if crystal and crystal[2]:
+        expected = f"CPUID.15H {crystal[0]}/{crystal[1]} x {crystal[2] // 1_000_000} MHz"
+        assert rates[0].origin == expected
 
 
 def test_the_crystal_is_ambiguous_without_a_base_frequency() -> None:

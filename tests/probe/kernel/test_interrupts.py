@@ -75,6 +75,12 @@ def test_lines_are_read_only_while_a_cpu_shows_the_symptom(node: Node) -> None:
     assert node.record_after_second(2) == {}
 
 
+def test_a_new_interrupt_is_first_counted_at_the_next_read() -> None:
+    before = parse_table("           CPU0\n 36:          7  edge  eth0\n")
+    after = parse_table("           CPU0\n 36:          9  edge  eth0\n 38:          5  edge  x\n")
+    assert after.largest_rises(before, 0) == [("36 eth0", 2)]
+
+
 def test_a_long_name_is_cut() -> None:
     table = parse_table(f"           CPU0\n 36:          7  edge  {'x' * 50}\n")
     assert table.name("36") == f"36 {'x' * 37}"

@@ -16,8 +16,8 @@ from perfprobe.kernel import cgroups
 from perfprobe.kernel.cgroups import REREAD_SCANS, Quotas, hierarchy, read_cpuset
 from perfprobe.kernel.tasks import CHECK_SPAN_NS, MAX_CHECK_NS, MIN_CHECK_NS, TaskScanner
 
-V1 = "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n"
-V2 = "41 31 0:38 {root} /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw\n"
+V1 = "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup systemd rw,cpu,cpuacct\n"
+V2 = "41 31 0:38 {root} /sys/fs/cgroup rw,nosuid - cgroup2 cgroup rw\n"
 THROTTLED = "usage_usec 5\nnr_periods 40\nnr_throttled 30\nthrottled_usec 2500000\n"
 GROUPS = "sys/fs/cgroup"
 
@@ -59,6 +59,11 @@ def test_the_first_version_has_quotas_in_the_hierarchy_of_its_controller(tmp_pat
     trees.put(tmp_path, f"{GROUPS}/cpu/job/cpu.stat", text)
     trees.put(tmp_path, f"{GROUPS}/cpu/cpu.cfs_quota_us", "-1\n")
     assert Quotas(tmp_path).record([7])["groups"] == {"/job": [0.3, 10, 9, 377978]}
+
+
+def test_a_hierarchy_that_is_not_mounted_has_no_groups(tmp_path: Path) -> None:
+    trees.put(tmp_path, "proc/self/mountinfo", "22 1 0:20 / /proc rw - proc cgroup2 rw,cpu\n")
+    assert hierarchy(tmp_path, "cpu").group_in("2:cpu:/job\n0::/job\n") is None
 
 
 @pytest.mark.parametrize("group", ["/docker/abc", "/"], ids=["no namespace", "namespace"])

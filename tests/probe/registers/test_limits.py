@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
 
 import frame_rows
 import numpy as np
@@ -19,13 +18,8 @@ from priority import raised_priority
 from waiting import whenever_due
 
 from perfprobe import wire
-from perfprobe.cpu import cpuid, model
-from perfprobe.cpu.model_terms import Uarch
 from perfprobe.programming.source import MsrSource, open_msr
-from perfprobe.registers import limits, parts
-from perfprobe.registers.msr import MsrError, Registers
-from perfprobe.registers.parts import CpuKind, Reading
-from perfprobe.wire import Cpu, Frame, Hello, Identity, Missing, Turbo
+from perfprobe.wire import Frame, Hello, Turbo
 from perftop.model.kinds import Episode
 from perftop.session.session import Session
 
@@ -384,66 +378,3 @@ def test_haswell_ep_has_reasons_at_another_address_and_no_hwp(tmp_path: Path) ->
     assert limits.parts[7:11] == ["bit 7", "electrical", "bit 9", "multi-core turbo"]
     assert why["hwp_epp"] == why["hwp_max"] == "CPUID does not report HWP"
     assert len(find_counter(hello, "core_thermal")[2].parts) == 4
-
-
-def test_a_model_may_have_the_thermal_status_of_cores_only() -> None:
-    bonnell = model.find_uarch("GenuineIntel", 6, 0x1C, 1)
-    kind = CpuKind([0], [0], bonnell, cpuid.read_no_leaf)
-    assert limits._thermal_readings(kind, "package") == [
-        Missing("package_thermal", "no register is known for it (Bonnell)")
-    ]
-
-
-@pytest.mark.parametrize(("rows", "kinds"), [
-    ([Cpu(0, True, type="P"), Cpu(1, True, type="E"), Cpu(2, False), Cpu(3, True, type="P")],
-     [([1], [1]), ([0, 3], [0, 3])]),
-    ([Cpu(0, True), Cpu(1, False)], [([0, 1], [0])]),
-    ([Cpu(0, True, type="P"), Cpu(1, False)], [([0, 1], [0])]),
-])  # fmt: skip
-def test_each_core_type_is_a_kind_of_cpus(
-    tmp_path: Path, rows: list[Cpu], kinds: list[tuple[list[int], list[int]]]
-) -> None:
-    """A single kind has the offline CPUs, too."""
-    found = parts.cpu_kinds(tmp_path, rows, Identity("GenuineIntel", 6, 0x97, 2), None)
-    assert [(kind.cpus, kind.online) for kind in found] == kinds
-
-
-class UnreadableRegisters:
-    """Registers that cannot be read."""
-
-    def read(self, register: int) -> int:
-        raise MsrError(f"MSR {register:X}H cannot be read", "it is not there")
-
-
-def readings_of_package(uarch: Uarch) -> dict[str, Reading | Missing]:
-    kind = parts.CpuKind([0], [0], uarch, cpuid.read_no_leaf)
-    results = limits.package_readings(kind, cast("Registers", UnreadableRegisters()))
-    return {r.counter.key if isinstance(r, Reading) else r.what: r for r in results}
-
-
-@pytest.mark.parametrize(("cpu", "keys"), [
-    (("GenuineIntel", 6, 0x55, 4), ["mperf", "aperf", "smi"]),
-    (("AuthenticAMD", 0x19, 0x01, 1), ["mperf", "aperf"]),
-    (("GenuineIntel", 6, 0xFF, 1), []),
-])  # fmt: skip
-def test_smis_are_counted_on_intel_beside_its_clocks(
-    cpu: tuple[str, int, int, int], keys: list[str]
-) -> None:
-    readings = parts.clock_readings(model.find_uarch(*cpu))
-    assert [reading.counter.key for reading in readings] == keys
-
-
-def test_amd_reports_the_p_state_limit() -> None:
-    """P-state current limit: bits 2:0 of MSR C0010061H in all manuals since family 10h."""
-    result = readings_of_package(model.find_uarch("AuthenticAMD", 0x19, 0x01, 1))["pstate_limit"]
-    assert isinstance(result, Reading)
-    assert result.register == 0xC0010061
-    assert result.counter.origin.endswith("bits 2:0")
-    assert "pstate_limit" not in readings_of_package(model.find_uarch("GenuineIntel", 6, 0x55, 4))
-
-
-@pytest.mark.parametrize("number", [0xAD, 0xAF, 0xDD])
-def test_servers_with_tpmi_have_no_register_of_reasons(number: int) -> None:
-    absent = readings_of_package(model.find_uarch("GenuineIntel", 6, number, 1))["limit_reasons"]
-    assert isinstance(absent, Missing)
-    assert "TPMI" in absent.why
