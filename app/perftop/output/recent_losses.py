@@ -22,15 +22,8 @@ from perftop.session.losses import (
     WAIT_CAUSE,
     Totals,
 )
+from perftop.session.selection import max_read_ns
 from perftop.session.session import Session
-
-MAX_REREAD_VALUES = 40_000
-"""Maximum number of values (samples times CPUs) that are read from the history for one report."""
-
-
-def max_read_ns(session: Session) -> int:
-    """Returns the length in ns of the longest span that is read again from the history."""
-    return MAX_REREAD_VALUES * session.hello.sample_ns // len(session.topology)
 
 
 def report_on(

@@ -22,7 +22,7 @@ from perftop.session.packing import BLOCK_MESSAGES, TimedMessage
 from perftop.session.session import MAX_BATCH, Session
 
 if TYPE_CHECKING:
-    from perftop.session.interval import Interval
+    from perftop.model.kinds import Episode
 
 WARM_UP_NS = 30_000_000_000
 """Time in ns that is read before the target of a jump: three times what the slowest detector needs.
@@ -80,13 +80,6 @@ class Playback:
         sample."""
         first_ns, last_ns = self.session.past.first_ns, self.session.past.last_ns
         return None if first_ns is None or last_ns is None else (first_ns, last_ns)
-
-    def sample_end_ns(self, time_ns: int) -> int | None:
-        """Returns the end in raw ns of the sample that is shown at this moment; None if there is
-        none."""
-        times = self.session.past.times()
-        index = int(times.searchsorted(time_ns, side="right")) - 1
-        return int(times[max(0, index)]) if len(times) else None
 
     def messages_until(self, time_ns: float) -> Iterator[TimedMessage]:
         """Yields the next messages, up to this moment, for the caller to apply to the session."""
@@ -183,22 +176,31 @@ class Seeker:
         await self._read(playback, time_ns)
         return playback
 
-    async def next_episode(
-        self, playback: Playback, interval: Interval, direction: int, cpus: list[int] | None
-    ) -> tuple[Playback, int] | None:
-        """Finds the next episode or mark of the file after an interval, or, if `direction` is -1,
-        the last one before it. Returns a playback that has been read up to there and the moment;
-        None if there is none."""
+    async def go_to_episode(
+        self, playback: Playback | None, episode: Episode
+    ) -> tuple[Playback, selection.TimeRange]:
+        """Returns a playback that has been read up to the end of the range that displays this
+        episode, and the range."""
+        playback = await self.go(playback, episode.start_ns)
+        end_ns = AFTER_END_NS if episode.end_ns is None else episode.end_ns
+        end_ns = min(end_ns, episode.start_ns + selection.MAX_SHOWN_EPISODE_NS)
+        end_ns = max(end_ns, episode.start_ns + self.recording.hello.sample_ns)
+        playback = await self.go(playback, min(end_ns, self.recording.last_ns))
         session = playback.session
-        episodes = selection.reachable_episodes(session, cpus)
-        moments = {selection.episode_moment(session, episode, interval) for episode in episodes}
-        ahead_ns = (ns for ns in moments if (ns - interval.time_ns) * direction > 0)
-        for time_ns in sorted(ahead_ns, reverse=direction < 0):
-            playback_there = await self.go(playback, time_ns)
-            # this may be the sample that is already shown
-            sample_end_ns = playback_there.sample_end_ns(time_ns)
-            if sample_end_ns is not None and (sample_end_ns - interval.time_ns) * direction > 0:
-                return playback_there, time_ns
+        return playback, selection.episode_range(session, episode, session.past.times())
+
+    async def next_episode(
+        self, playback: Playback, shown_ns: int, direction: int, cpus: list[int] | None
+    ) -> tuple[Playback, selection.TimeRange] | None:
+        """Finds the next episode or mark of the file that begins after this moment, or, if
+        `direction` is -1, the last one before it. Returns the result of `go_to_episode`; None if
+        there is none."""
+        episodes = selection.reachable_episodes(playback.session, cpus)
+        ahead = (e for e in episodes if (e.start_ns - shown_ns) * direction > 0)
+        for episode in sorted(ahead, key=lambda e: e.start_ns * direction):
+            playback_there, ends_ns = await self.go_to_episode(playback, episode)
+            if (ends_ns[0] - shown_ns) * direction > 0:  # else it is the range that is shown
+                return playback_there, ends_ns
         return None
 
     async def extend_back(self, playback: Playback, since_ns: int) -> None:

@@ -21,6 +21,7 @@ from perftop.base.arrays import Bools, Floats
 from perftop.base.text import clock_time, did_you_mean, safe_text
 from perftop.model.numbers import METRICS, PER_KI, RARE_METRICS, is_event_key
 from perftop.model.smt import STATES
+from perftop.session.history import Times
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import COLUMNS_BY_KEY, columns_by_key, displayed_values
@@ -315,6 +316,14 @@ def _shorten_text(text: str) -> str:
 
 # --- Moments of history to jump to: of episodes, and typed by users.
 
+TimeRange = tuple[int, int]
+"""First and last moment of a part of the history, in raw ns."""
+MAX_SHOWN_EPISODE_NS = 60_000_000_000
+"""Maximum length in ns of a range that displays an episode. To read more would take long."""
+MAX_REREAD_VALUES = 40_000
+"""Maximum number of values (samples times CPUs) that are read from the history for one report."""
+MIN_SAMPLES = 2
+"""Minimum number of samples in a history that contains a range."""
 MOMENT_HINT = "12:03:05, 12:03, -30s or -2m"
 _CLOCK_PATTERN = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}(?:\.[0-9]{1,9})?))?")
 _SPAN_PATTERN = re.compile(r"([+-])([0-9]{1,6}(?:\.[0-9]{1,3})?)(ms|s|m|h)?")
@@ -339,34 +348,39 @@ def is_reachable(session: Session, episode: Episode) -> bool:
     return first_ns is not None and (episode.end_ns is None or episode.end_ns >= first_ns)
 
 
-def episode_moment(session: Session, episode: Episode, interval: Interval) -> int:
-    """Returns the moment in raw ns at which to display an episode. An interval that ends there and
-    has as many samples as `interval` begins with the episode. It is at most the episode's end."""
+def max_read_ns(session: Session) -> int:
+    """Returns the length in ns of the longest span that is read again from the history."""
+    return MAX_REREAD_VALUES * session.hello.sample_ns // len(session.topology)
+
+
+def episode_range(session: Session, episode: Episode, times: Times) -> TimeRange:
+    """Returns the range in raw ns that displays an episode: all samples in which it ran, or those
+    of its first part if it was long. Both ends of a mark are its moment. `times`: raw times in ns
+    of the ends of all samples in the history, at least MIN_SAMPLES."""
     sample_ns = session.hello.sample_ns
-    samples = max(1, round(interval.elapsed_s * 1e9 / sample_ns))
-    # samples may be slightly late
-    full_ns = episode.start_ns + samples * sample_ns + sample_ns // 2
-    return full_ns if episode.end_ns is None else min(full_ns, episode.end_ns)
+    end_ns = session.until_ns if episode.end_ns is None else episode.end_ns
+    end_ns = min(end_ns, episode.start_ns + min(MAX_SHOWN_EPISODE_NS, max_read_ns(session)))
+    # Ends of samples, which may be slightly late. With any other moments, the start of the shown
+    # range would differ, and navigation would return to the same episode.
+    first = int(times.searchsorted(episode.start_ns + sample_ns // 2, side="right")) - 1
+    if episode.kind == "mark":
+        return (moment_ns := int(times[max(0, first)])), moment_ns
+    first = max(0, min(first, len(times) - 2))
+    last = max(first + 1, min(int(times.searchsorted(end_ns)), len(times) - 1))
+    return int(times[first]), int(times[last])
 
 
-def nearest_moment(
-    session: Session, interval: Interval, episodes: Iterable[Episode], direction: int
-) -> int | None:
-    """Returns the moment of the next episode after this interval (`direction` 1) or of the last one
-    before it (-1); None if there is none."""
-    if session.history is None:
+def nearest_episode(
+    session: Session, shown_ns: int, episodes: Iterable[Episode], direction: int
+) -> TimeRange | None:
+    """Returns the range of the first episode that begins after this moment (`direction` 1) or of
+    the last one before it (-1); None if there is none. Of episodes that begin together, it is that
+    of the longest."""
+    if session.history is None or len(times := session.history.times()) < MIN_SAMPLES:
         return None
-    times = session.history.times()
-    starts = [episode_moment(session, episode, interval) for episode in episodes]
-    if not len(times) or not starts:
-        return None
-    # Moments on the screen are ends of samples. Any other moment would make navigation return to
-    # the same episode.
-    moments = times[(times.searchsorted(starts, side="right") - 1).clip(0)]
-    is_beyond = moments > interval.time_ns if direction > 0 else moments < interval.time_ns
-    if not is_beyond.any():
-        return None
-    return int(moments[is_beyond].min() if direction > 0 else moments[is_beyond].max())
+    ranges = (episode_range(session, episode, times) for episode in episodes)
+    beyond = [ends for ends in ranges if (ends[0] - shown_ns) * direction > 0]
+    return min(beyond, key=lambda ends: (ends[0] * direction, -ends[1]), default=None)
 
 
 def typed_moment(

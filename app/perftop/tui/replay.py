@@ -17,10 +17,12 @@ from textual.worker import Worker
 from perfprobe import wire
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import clock_time, is_full_terminal
+from perftop.model.kinds import Episode
 from perftop.recording import file, player
 from perftop.recording.file import AnyRecording
 from perftop.recording.player import Playback, PlayClock, Seeker
 from perftop.session.episodes import RecordingEpisodes, new_mark, shorten_label
+from perftop.session.selection import TimeRange
 from perftop.session.session import MAX_BATCH, Session
 from perftop.tui import recording_index
 from perftop.tui.app import run_app
@@ -187,7 +189,7 @@ class ReplaySource(StreamSource):
         ends_ns = self.ends_ns
         if ends_ns is not None and ends_ns[0] <= time_ns <= ends_ns[1]:
             self._cancel_seek()
-            self._show_and_play_from(time_ns)
+            self._show_and_play_from((time_ns, time_ns))
         else:
             self.start_seek(partial(self._seek_to, time_ns))
 
@@ -209,6 +211,14 @@ class ReplaySource(StreamSource):
     def go_to_episode(self, direction: int, cpus: list[int] | None) -> None:
         self._playing.clear()
         self.start_seek(partial(self._go_to_found_episode, direction, cpus))
+
+    def show_episode(self, episode: Episode) -> None:
+        self._playing.clear()
+
+        async def seek() -> None:
+            self._show_section(*await self._search().go_to_episode(self._playback, episode))
+
+        self.start_seek(seek)
 
     def add_mark(self, time_ns: int, label: str) -> None:
         self._mark_count += 1
@@ -237,7 +247,8 @@ class ReplaySource(StreamSource):
             self.seek_worker = None
 
     async def _seek_to(self, time_ns: int) -> None:
-        self._show_section(await self._search().go(self._playback, time_ns), time_ns)
+        playback = await self._search().go(self._playback, time_ns)
+        self._show_section(playback, (time_ns, time_ns))
 
     async def _go_to_found_episode(self, direction: int, cpus: list[int] | None) -> None:
         """Goes to the next (`direction` = 1) or previous (-1) episode or mark of the file, as soon
@@ -248,7 +259,8 @@ class ReplaySource(StreamSource):
         while True:
             has_passed = episodes.until_ns >= interval.time_ns
             is_complete = not self.indexing or (direction < 0 and has_passed)
-            result = await self._search().next_episode(self._playback, interval, direction, cpus)
+            search, shown_ns = self._search(), self.shown_ns
+            result = await search.next_episode(self._playback, shown_ns, direction, cpus)
             if is_complete or (result is not None and direction > 0):
                 break
             self._report_seek(episodes.until_ns)
@@ -266,8 +278,8 @@ class ReplaySource(StreamSource):
         self._seek_ns = time_ns
         self.show()
 
-    def _show_section(self, playback: Playback, time_ns: int) -> None:
-        """Shows this moment of a section of the file, if the section has samples."""
+    def _show_section(self, playback: Playback, ends_ns: TimeRange) -> None:
+        """Shows this range or moment of a section of the file, if the section has samples."""
         if playback.ends_ns is None:
             return
         if playback is not self._playback:
@@ -278,15 +290,15 @@ class ReplaySource(StreamSource):
             self.cost.cpu_share(playback.session.now_ns, playback.session.probe_cpu_s())
             self.status = self.status._replace(own_cpu_share=playback.cost)
         playback.session.take_interval()  # so that the next interval begins where reading continues
-        self._show_and_play_from(time_ns)
+        self._show_and_play_from(ends_ns)
 
     def on_hello(self, hello: wire.Hello) -> Session:  # noqa: ARG002 - the section has read it
         assert self._playback is not None
         return self._playback.session
 
-    def _show_and_play_from(self, time_ns: int) -> None:
-        """Shows this moment, from which playing continues."""
-        self.show_moment(time_ns)
+    def _show_and_play_from(self, ends_ns: TimeRange) -> None:
+        """Shows this range or moment, from whose end playing continues."""
+        self.show_range(ends_ns)
         if (interval := self.interval) is not None:
             self._play_clock.begin(interval.time_ns, self.clock())
         self._read_earlier_samples()

@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from perfprobe import wire
 from perftop.base.errors import Failed
 from perftop.base.text import clock_time
+from perftop.model.kinds import Episode
 from perftop.process.launch import AnyProbe, longest_batch_ns
 from perftop.process.link import Link
 from perftop.process.streams import Stream, open_stream
@@ -20,7 +21,12 @@ from perftop.session.episodes import next_mark_label, shorten_label
 from perftop.session.follow import Follower
 from perftop.session.history import History
 from perftop.session.interval import Interval
-from perftop.session.selection import nearest_moment, reachable_episodes
+from perftop.session.selection import (
+    TimeRange,
+    episode_range,
+    nearest_episode,
+    reachable_episodes,
+)
 from perftop.session.session import Session
 from perftop.tui.app import ScreenSource, run_app
 from perftop.tui.config import Config, is_first_start
@@ -233,6 +239,18 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
     def select_range(self, first_ns: int, last_ns: int) -> None:
         self.show_moment(last_ns, last_ns - first_ns)
 
+    def show_range(self, ends_ns: TimeRange) -> None:
+        """Selects a range in the history, or shows a moment if both ends are equal."""
+        first_ns, last_ns = ends_ns
+        self.show_moment(last_ns, last_ns - first_ns or None)
+
+    @property
+    def shown_ns(self) -> int:
+        """The start of the selected range, or the shown moment."""
+        assert self.interval is not None
+        length_ns = round(self.interval.elapsed_s * 1e9) if self.status.is_range else 0
+        return self.interval.time_ns - length_ns
+
     def skip(self, seconds: int) -> None:
         """Goes this many seconds forward, or back if negative."""
         if self.interval is not None:
@@ -347,11 +365,14 @@ class LiveSource(StreamSource):
             episodes = reachable_episodes(self.session, cpus)
             if not self.is_paused:  # no episode is later, so both keys go to the last episode
                 direction = -1
-            time_ns = nearest_moment(self.session, self.interval, episodes, direction)
-            if time_ns is None:
+            ends_ns = nearest_episode(self.session, self.shown_ns, episodes, direction)
+            if ends_ns is None:
                 self.show_notice(f"no {'later' if direction > 0 else 'earlier'} episode")
             else:
-                self.show_nearest_moment(time_ns)
+                self.show_range(ends_ns)
+
+    def show_episode(self, episode: Episode) -> None:
+        self.show_range(episode_range(self.session, episode, self.session.past.times()))
 
     def add_mark(self, time_ns: int, label: str) -> None:
         label = label or next_mark_label(self.session.marks)

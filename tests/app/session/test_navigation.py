@@ -16,92 +16,95 @@ from synth import SAMPLE_NS
 from perftop.model.kinds import Episode
 from perftop.session import selection
 from perftop.session.history import History
-from perftop.session.interval import Interval
 from perftop.session.selection import parse_moment
 from perftop.session.session import Session
 
-SessionAndInterval = tuple[Session, Interval]
-
 
 @pytest.fixture
-def live_session() -> SessionAndInterval:
-    """A session of 5 s, shown at its end, with episodes from 1 to 4 s."""
-    session, interval = session_of_core(Machine(cores=2, ceiling_hz=3.0e9))
+def live_session() -> Session:
+    """A session of 5 s, with episodes from 1 to 4 s."""
+    session, _ = session_of_core(Machine(cores=2, ceiling_hz=3.0e9))
     session.ended.extend([episode(20, 32, 1), episode(10, 11, 0), episode(30, 30, 3)])
     session.detector.running.append(episode(48, None, 0))
-    return session, interval
+    return session
 
 
-def episode(start: int, end: int | None, cpu: int) -> Episode:
+def episode(start: float, end: float | None, cpu: int, kind: str = "steal") -> Episode:
     """Returns an episode; start and end are in samples."""
-    end_ns = None if end is None else end * SAMPLE_NS
-    return Episode("steal", [cpu], start * SAMPLE_NS, end_ns)
+    start_ns, end_ns = round(start * SAMPLE_NS), None if end is None else round(end * SAMPLE_NS)
+    return Episode(kind, [cpu], start_ns, end_ns)
 
 
-def visited_times(
-    start: SessionAndInterval, episodes: list[Episode], direction: int
-) -> list[float]:
-    """Returns the visited times in order, in samples."""
-    session, interval = start
-    results: list[float] = []
-    while True:
-        moment = selection.nearest_moment(session, interval, episodes, direction)
-        if moment is None:
-            return results
-        results.append(moment / SAMPLE_NS)
-        past = session.interval_at(moment, 5 * SAMPLE_NS)
-        assert past is not None
-        interval = past
+def visited_ranges(
+    session: Session, shown: int, episodes: list[Episode], direction: int
+) -> list[tuple[int, int]]:
+    """Returns the visited ranges in order, in samples. `shown`: the sample shown at first."""
+    ranges, shown_ns = list[tuple[int, int]](), shown * SAMPLE_NS
+    while (
+        ends_ns := selection.nearest_episode(session, shown_ns, episodes, direction)
+    ) is not None:
+        first_ns, last_ns = ends_ns
+        ranges.append((first_ns // SAMPLE_NS, last_ns // SAMPLE_NS))
+        shown_ns = first_ns
+        if last_ns > first_ns:
+            interval = session.interval_at(last_ns, last_ns - first_ns)
+            assert interval is not None
+            shown_ns = interval.time_ns - round(interval.elapsed_s * 1e9)
+    return ranges
 
 
-def test_each_moment_is_visited_once_in_both_directions(live_session: SessionAndInterval) -> None:
-    session, _ = live_session
-    episodes = selection.reachable_episodes(session)
-    assert visited_times(live_session, episodes, 1) == []  # the newest moment is shown
-    back = visited_times(live_session, episodes, -1)
-    assert back == [30, 25, 11]
-    first = session.interval_at(SAMPLE_NS * 2, SAMPLE_NS)
-    assert first is not None
-    assert visited_times((session, first), episodes, 1) == [11, 25, 30, 50]
+def test_each_episode_is_visited_once_in_both_directions(live_session: Session) -> None:
+    episodes = selection.reachable_episodes(live_session)
+    assert visited_ranges(live_session, 50, episodes, 1) == []  # the newest moment is shown
+    expected = [(10, 11), (20, 32), (30, 31), (48, 50)]
+    assert visited_ranges(live_session, 50, episodes, -1) == expected[::-1]
+    assert visited_ranges(live_session, 2, episodes, 1) == expected
 
 
-@pytest.mark.parametrize(("start", "end"), [(20, 32), (10, 11), (30, 30), (20, 24), (44, None)])
-def test_the_shown_interval_covers_the_episode(
-    live_session: SessionAndInterval, start: int, end: int | None
+@pytest.mark.parametrize(("start", "end", "kind", "expected"), [
+    (20, 32, "steal", (20, 32)), (20.4, 31.6, "steal", (20, 32)), (30, 30, "steal", (30, 31)),
+    (44, None, "steal", (44, 50)), (50, None, "steal", (49, 50)), (-9, 3, "steal", (0, 3)),
+    (30, 30, "mark", (30, 30)), (30.4, 30.4, "mark", (30, 30)),
+])  # fmt: skip
+def test_the_range_of_an_episode_is_all_samples_in_which_it_ran(
+    live_session: Session, start: float, end: float | None, kind: str, expected: tuple[int, int]
 ) -> None:
-    session, interval = live_session
-    moment = selection.episode_moment(session, shown_episode := episode(start, end, 0), interval)
-    shown = session.interval_at(moment, 5 * SAMPLE_NS)
-    assert shown is not None
-    since_ns = shown.time_ns - round(shown.elapsed_s * 1e9)
-    assert since_ns <= shown_episode.start_ns <= shown.time_ns
-    if end is None or end - start >= 5:
-        assert since_ns == shown_episode.start_ns  # the whole interval is shown
-    else:
-        assert shown.time_ns == shown_episode.end_ns
+    times, shown_episode = live_session.past.times(), episode(start, end, 0, kind)
+    ends_ns = selection.episode_range(live_session, shown_episode, times)
+    first_sample = times[0] // SAMPLE_NS
+    assert tuple(ns // SAMPLE_NS for ns in ends_ns) == tuple(max(first_sample, n) for n in expected)
 
 
-def test_only_episodes_of_the_selected_cpus_are_visited(live_session: SessionAndInterval) -> None:
-    session, _ = live_session
-    assert visited_times(live_session, selection.reachable_episodes(session, [1, 3]), -1) == [
-        30,
-        25,
-    ]
-    assert visited_times(live_session, selection.reachable_episodes(session, [2]), -1) == []
+def test_of_a_long_episode_the_part_that_can_be_read_quickly_is_shown(
+    live_session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times, long_episode = live_session.past.times(), episode(10, 48, 0)
+    monkeypatch.setattr(selection, "MAX_SHOWN_EPISODE_NS", 20 * SAMPLE_NS)
+    ends_ns = selection.episode_range(live_session, long_episode, times)
+    assert ends_ns == (10 * SAMPLE_NS, 30 * SAMPLE_NS)
+    monkeypatch.setattr(selection, "MAX_REREAD_VALUES", 5 * len(live_session.topology))
+    ends_ns = selection.episode_range(live_session, long_episode, times)
+    assert ends_ns == (10 * SAMPLE_NS, 15 * SAMPLE_NS)
 
 
-def test_moments_dropped_from_history_are_not_visited() -> None:
+def test_only_episodes_of_the_selected_cpus_are_visited(live_session: Session) -> None:
+    for cpus, expected in (([1, 3], [(30, 31), (20, 32)]), ([2], [])):
+        episodes = selection.reachable_episodes(live_session, cpus)
+        assert visited_ranges(live_session, 50, episodes, -1) == expected
+
+
+def test_episodes_dropped_from_history_are_not_visited() -> None:
     machine = Machine(cores=2, ceiling_hz=3.0e9)
     session = Session(machine.hello, History(machine.hello, 200_000))
     session_of(session, [machine.frame(seq) for seq in range(500)])
-    assert session.history is not None
-    first = (session.history.first_ns or 0) // SAMPLE_NS
+    first = (session.past.first_ns or 0) // SAMPLE_NS
     assert first > 30
     session.ended.extend([episode(10, first - 1, 0), episode(20, first, 0)])
     session.ended.append(episode(first + 5, first + 9, 0))
     episodes = selection.reachable_episodes(session)
     assert episodes == session.ended[1:]
-    assert visited_times((session, session.take_interval()), episodes, -1) == [first + 9, first]
+    expected = [(first + 5, first + 9), (first, first + 1)]
+    assert visited_ranges(session, 499, episodes, -1) == expected
     assert selection.reachable_episodes(Session(machine.hello)) == []
 
 

@@ -445,8 +445,8 @@ class Monitor(PromptScreen):
             cpus = [session.topology[row].cpu for row in settings.mask]
         self._controls.go_to_episode(direction, cpus)
 
-    def on_episodes_moment_requested(self, message: Episodes.MomentRequested) -> None:
-        self._controls.go_to(message.time_ns)
+    def on_episodes_opened(self, message: Episodes.Opened) -> None:
+        self._controls.show_episode(message.episode)
 
     # --- the prompt: a time, a name, a filter
 

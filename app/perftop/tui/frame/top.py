@@ -37,6 +37,7 @@ from perftop.tui.shared.verdict import (
 
 if TYPE_CHECKING:
     from perftop.draw.theme import LineState
+    from perftop.model.kinds import Episode
     from perftop.process.link import LinkState
     from perftop.session.interval import Interval
     from perftop.session.session import Session
@@ -106,6 +107,9 @@ class PlaybackControls(Protocol):
 
     def go_to_episode(self, direction: int, cpus: list[int] | None) -> None:
         """Shows the next (`direction` = 1) or previous episode or mark on `cpus`; None: on any."""
+
+    def show_episode(self, episode: Episode) -> None:
+        """Selects the range in which this episode ran."""
 
     def add_mark(self, time_ns: int, label: str) -> None:
         """Sets a mark with this label at this moment; '': the label is a number."""

@@ -383,7 +383,8 @@ def lost_time_lines(
 ) -> list[list[Run]]:
     """Returns `rows` lines of CAUSES_WIDTH cells with the seconds lost below the clock ceiling by
     each cause, the largest loss first. `window_s`: seconds over which losses are summed."""
-    lines: list[list[Run]] = [[(f"clock lost, {window_s:.0f} s", "dim")]] if rows > 2 else []
+    window = f"{window_s:.{0 if window_s >= 10 else 1}f} s"
+    lines: list[list[Run]] = [[(f"clock lost, {window}", "dim")]] if rows > 2 else []
     order = sorted(range(len(lost_s)), key=lost_s.__getitem__, reverse=True)
     min_lost_s = {"unknown": MIN_UNEXPLAINED_S}
     shown_causes = [

@@ -33,6 +33,7 @@ from perftop.session.losses import (
     VERDICT_SPAN_NS,
     VERDICT_STEP_NS,
 )
+from perftop.session.selection import max_read_ns
 from perftop.session.task_times import NO_TIMES
 
 if TYPE_CHECKING:
@@ -40,8 +41,9 @@ if TYPE_CHECKING:
     from perftop.output.report import Finding, Report
     from perftop.session.interval import Interval
     from perftop.session.losses import Totals
+    from perftop.session.selection import max_read_ns
     from perftop.session.session import Session
-    from perftop.session.task_times import TaskTimes
+from perftop.session.task_times import TaskTimes
 
 MIN_STEADY_STEP_NS, MIN_CALM_STEP_NS = 2_000_000_000, 5_000_000_000
 """Minimum time in ns between two verdicts while no episode begins or ends, and if, in addition,
@@ -288,8 +290,6 @@ def loss_history(session: Session) -> LossHistory:
 
 
 def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Verdict:
-    from perftop.output.recent_losses import max_read_ns
-
     span_ns = round(interval.elapsed_s * 1e9)
     if not is_range:
         span_ns = max(span_ns, min(VERDICT_SPAN_NS, max_read_ns(session)))
@@ -486,8 +486,9 @@ def loss_line(
 
 def _bar(verdict: Verdict, size: int, shapes: str) -> list[Run]:
     """Returns a bar of the time that tasks wanted: first they ran, then they lost time to each
-    cause. It is shorter while the verdict covers less than VERDICT_SPAN_NS."""
-    length_cells = round(size * min(1.0, verdict.span_s / (VERDICT_SPAN_NS / 1e9)))
+    cause. During the first VERDICT_SPAN_NS of a live session, it is shorter."""
+    is_whole = verdict.is_past or verdict.span_s >= VERDICT_SPAN_NS / 1e9
+    length_cells = size if is_whole else round(size * verdict.span_s / (VERDICT_SPAN_NS / 1e9))
     if not verdict.wanted_s > 0 or not length_cells:
         return [(" " * size, "text")]
     worst_style = "warn" if verdict.level < 2 or verdict.is_past else "alarm"

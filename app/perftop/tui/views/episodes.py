@@ -25,7 +25,7 @@ from perftop.output.sentences import (
     total_cost,
     victims,
 )
-from perftop.session.selection import episode_moment, is_reachable
+from perftop.session.selection import is_reachable
 from perftop.session.session import Session
 from perftop.session.values import UNCOUNTED_REASON, lasting_reasons
 from perftop.tui.shared import episode_style
@@ -182,10 +182,10 @@ class Episodes(PaneledView, CursorCanvas):
     HINTS: ClassVar[tuple[str, ...]] = ("open", "previous_episode")
 
     @dataclass(eq=False)
-    class MomentRequested(Message):
-        """Message: the user has asked to see the time of an episode (monotonic ns)."""
+    class Opened(Message):
+        """Message: the user has asked to see the time of an episode."""
 
-        time_ns: int
+        episode: Episode
 
     OMITTED_PANEL = "happened"
 
@@ -337,5 +337,5 @@ class Episodes(PaneledView, CursorCanvas):
         rows = [row.cpus for row in self.cores.rows if not affected_cpus.isdisjoint(row.cpus)]
         if rows:
             self.settings.cpu = next((c[0] for c in rows if self.settings.cpu in c), rows[0][0])
-        self.post_message(self.MomentRequested(episode_moment(session, episode, self.interval)))
+        self.post_message(self.Opened(episode))
         return bool(rows)

@@ -13,7 +13,7 @@ from typing import Any
 import exports
 import pytest
 from fakes import Machine, observe, queue_records
-from make import replayed
+from make import capture, live, replayed
 from nightly import nightly_case
 from sessions import session_of
 from waiting import until_true
@@ -21,22 +21,23 @@ from waiting import until_true
 from perfprobe import wire
 from perftop.draw import strips
 from perftop.model.kinds import Episode
-from perftop.output import recent_losses
 from perftop.output.report import Report
 from perftop.output.sentences import sentence, text
 from perftop.output.why_report import report
 from perftop.output.why_text import answer
 from perftop.recording.file import open_recording
+from perftop.session import selection
 from perftop.session.episodes import RecordingEpisodes
 from perftop.session.history import History
 from perftop.session.losses import VERDICT_SPAN_NS
 from perftop.session.packing import Recorder
-from perftop.session.selection import nearest_moment, reachable_episodes
+from perftop.session.selection import nearest_episode, reachable_episodes
 from perftop.session.session import Session
 from perftop.tui.frame.top import AppStatus, TopLines, alert_line
 from perftop.tui.replay import ReplaySource
 from perftop.tui.shared import verdict as verdict_module
 from perftop.tui.shared.episode_style import ended_sentence, episodes_during
+from perftop.tui.shared.row_numbers import ViewSettings
 from perftop.tui.shared.verdict import (
     CALM_SIGN,
     HISTORY_CELLS,
@@ -45,6 +46,7 @@ from perftop.tui.shared.verdict import (
     loss_line,
     verdict_at,
 )
+from perftop.tui.stream import StreamSource
 from perftop.verbs.options import SHIPPED_DIRECTORY
 
 SECOND = 1_000_000_000
@@ -191,8 +193,8 @@ def test_red_starts_at_once_and_ends_after_three_seconds() -> None:
     assert (loss.start_ns, loss.end_ns) == pytest.approx((0, 14 * SECOND), abs=SECOND)
     assert text(ended_sentence(session, [loss])) == SENTENCE_ON_HOGS
     assert not session.episodes(0, session.now_ns), "losses are not computed from it"
-    moment_ns = nearest_moment(session, session.take_interval(), reachable_episodes(session), -1)
-    assert moment_ns == pytest.approx(SECOND, abs=SECOND)
+    ends_ns = nearest_episode(session, session.now_ns, reachable_episodes(session), -1)
+    assert ends_ns == pytest.approx((0, 14 * SECOND), abs=SECOND)
 
 
 def tasks_that_stop_waiting(machine: Machine, waiting_samples: int) -> list[wire.Message]:
@@ -479,7 +481,7 @@ def test_after_a_pause_the_verdict_is_on_the_last_seconds(monkeypatch: pytest.Mo
     """Also on a machine with too many CPUs to read ten seconds again, and between two samples."""
     hello, *frames = messages_of_two_hogs(600)
     session = new_session(hello)
-    monkeypatch.setattr(recent_losses, "MAX_REREAD_VALUES", 40 * len(session.topology))
+    monkeypatch.setattr(selection, "MAX_REREAD_VALUES", 40 * len(session.topology))
     ends = [201, *range(501, 600, 10)]
     for begin, end in pairwise([0, *ends]):
         interval = session_of(session, frames[begin:end]).take_interval()
@@ -567,6 +569,39 @@ def test_a_recording_begins_without_a_verdict(tmp_path: Path) -> None:
     assert last.startswith("hogA[11] and hogB[12] shared CPU 1")
 
 
+@pytest.mark.parametrize("is_recorded", [False, True])
+def test_after_n_the_verdict_and_the_panels_cover_the_episode(
+    tmp_path: Path, *, is_recorded: bool
+) -> None:
+    """They once covered the ten seconds that ended shortly after the start of the episode."""
+    hello, *messages = capture("guest", 45, None)
+
+    async def shown_episode() -> tuple[Session, ViewSettings, Verdict | None, str]:
+        made = live([hello, *messages], (160, 50), ["n"])
+        if is_recorded:
+            assert isinstance(hello, wire.Hello)
+            path = tmp_path / "recording"
+            with path.open("wb") as file:
+                recorder = Recorder(file.write, hello)
+                recorder.write([m for m in messages if isinstance(m, wire.Frame | wire.Note)])
+                recorder.end()
+            made = replayed(path, (160, 50), ["space", "n", "n"])
+        async with made as app:
+            source, top = app.source, app.screen_stack[0].query_one(TopLines)
+            assert isinstance(source, StreamSource)
+            strips = app.screen._compositor.render_strips()
+            shown = "\n".join("".join(segment.text for segment in strip) for strip in strips)
+            return source.session, source.settings, top.verdict, shown
+
+    session, settings, verdict, shown = asyncio.run(shown_episode())
+    episodes = [e for e in (*session.running, *session.ended) if e.kind == "steal"]
+    (episode,) = {(e.start_ns, e.end_ns) for e in episodes}
+    assert settings.range_ns == episode
+    assert verdict is not None
+    assert 1e9 * verdict.span_s == episode[1] - episode[0]
+    assert "in A, 6.0 s" in shown
+
+
 # --- the second row of a verdict
 
 
@@ -590,6 +625,17 @@ def test_the_second_row_has_the_bar_of_what_tasks_wanted(
     runs, line_state = loss_line(verdict, 140, [], "colour")
     assert " ".join(strips.text(runs).removeprefix("▌").split()) == words
     assert (line_state, len(strips.text(runs))) == ("victim", 140)
+
+
+def test_the_bar_of_a_short_range_has_its_full_length() -> None:
+    """It had no cell for a range of 0.1 s, so the loss could not be seen."""
+    verdict = Verdict("t", (), "◐", 0.3, is_past=True, losses=(MEMORY,), wanted_s=1.0, span_s=0.1)
+    live, past = (
+        text_of_bar.count("█")
+        for verdict_at_time in (replace(verdict, is_past=False), verdict)
+        for text_of_bar in [strips.text(loss_line(verdict_at_time, 140, [], "colour")[0])]
+    )
+    assert (live, past) == (0, 40)
 
 
 @pytest.mark.parametrize(("size", "text_start"), [(140, 58), (139, 44)])
