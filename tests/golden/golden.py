@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import hashlib
 import io
+import json
 import os
 import re
 import sys
@@ -36,6 +37,9 @@ from textual.pilot import Pilot
 from waiting import until_quiet
 
 from perfprobe import wire
+from perfprobe.sources.sim import scenarios
+from perfprobe.sources.sim.machine import SCENARIOS, SimMachine, parse_spec
+from perfprobe.sources.sim.truth import truth
 from perftop import cli
 from perftop.docs.command_line import names_in_table
 from perftop.model.kinds import KINDS
@@ -57,9 +61,8 @@ MACHINES = {
     "mixed": "demo,cpus=64,packages=2",
     "large": "smt-mix,cpus=1024,packages=4",
 }
-SCENARIOS = ("idle", "steady", "jitter", "smt-mix", "turbo-drop", "license", "throttle",
-             "neighbour", "memory", "warmup", "halts", "hotplug", "hybrid", "guest",
-             "demo")  # fmt: skip
+SHAPES = ("smt-mix,cpus=64,smt=4", "license,cpus=4,slots=1", "throttle,cpus=12,packages=2,smt=1")
+"""Simulated machines with other numbers of threads and packages than usual."""
 IN_EPISODE = "in-episode"
 SPECS = MACHINES | walks.SPECS | {IN_EPISODE: "turbo-drop,cpus=8"}
 SECONDS = walks.SECONDS | {"large": 3.0, IN_EPISODE: 10.0}
@@ -214,15 +217,29 @@ def _on_stream(
     return _run(*words, "--source", source, output=output)
 
 
-def _hello(scenario: str) -> str:
-    """The hello of a scenario, and a digest of each second of its stream."""
-    hello, *rest = make.capture(scenario, 12.0, None)
+def _script_s(text: str) -> float:
+    """The length in s of the script of a simulated machine, and of the first second after it."""
+    spec = parse_spec(text)
+    script = scenarios.make_script(spec.scenario, SimMachine.from_spec(spec))
+    return 1 + sum(stage.seconds for stage in script.stages)
+
+
+def _stream(spec: str) -> str:
+    """The hello of a simulated machine, and a digest of each second of its whole script."""
+    hello, *rest = make.capture(spec, _script_s(spec), None)
     assert isinstance(hello, wire.Hello)
     lines = [wire.encode(replace(hello, perftop="VERSION")).hex()]
     for begin in range(0, len(rest), 10):
         packed = b"".join(map(wire.encode, rest[begin : begin + 10]))
         lines.append(hashlib.sha256(packed).hexdigest())
     return "\n".join(lines) + "\n"
+
+
+def _truth(spec: str) -> str:
+    """The true episodes of a simulated machine, and a digest of all its true values."""
+    lines = [json.dumps(line) for line in truth(f"sim:{spec}", _script_s(spec))]
+    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    return "\n".join([*(line for line in lines if '"episode"' in line), digest]) + "\n"
 
 
 def _screen(app: Any) -> str:
@@ -381,7 +398,9 @@ def cases(directory: Path, group: str) -> Iterator[Case]:
                     draw = partial(_resized, directory, kind)
                     yield f"{kind}-{machine}-{key}", partial(_run_screen, draw, machine, key)
         case "stream":
-            yield from ((scenario, partial(_hello, scenario)) for scenario in SCENARIOS)
+            for spec in (*SCENARIOS, *SHAPES):
+                yield spec, partial(_stream, spec)
+                yield f"{spec}-truth", partial(_truth, spec)
         case "help":
             yield "all", partial(_run, "--help")
             yield from ((verb, partial(_run, verb, "--help")) for verb in VERBS)
