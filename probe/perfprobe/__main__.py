@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import os
 import sys
 from dataclasses import asdict, replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from perfprobe import __version__, opening, stream_options
-from perfprobe.errors import MsrsNotRestored, OutputError, Unavailable, UsageError, error_sentence
+from perfprobe.errors import (
+    MsrsNotRestored,
+    OutputError,
+    Unavailable,
+    UsageError,
+    error_sentence,
+    with_remedy,
+)
 
 EXIT_FAILED, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_INTERRUPTED = 1, 2, 3, 130
 
@@ -26,8 +33,8 @@ def main(argv: list[str] | None = None) -> int:
         from perfprobe.native import tsc_rate
 
         tsc_rate.start_span()  # the TSC's rate is measured from here until hello is sent
-    options = _parser().parse_args(arguments)
     try:
+        options = _parser().parse_args(arguments)
         result: int | dict[str, Any] = options.verb(options)
         if isinstance(result, int):
             return result
@@ -42,12 +49,18 @@ def main(argv: list[str] | None = None) -> int:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         _discard_stdout()
-        return 0
     except OutputError as error:
         _discard_stdout()
         return _report_failure(str(error), EXIT_FAILED)
     except OSError as error:
         return _report_failure(error_sentence(error), EXIT_FAILED)
+    except MemoryError:
+        no_memory = OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        return _report_failure(error_sentence(no_memory), EXIT_FAILED)
+    except ImportError as error:  # numpy cannot be loaded if there is too little memory for it
+        reason = f"a module cannot be loaded: {error.__cause__ or error}"
+        remedy = "raise the limit on memory (ulimit -v), or install perftop again"
+        return _report_failure(with_remedy(reason, remedy), EXIT_FAILED)
     return 0
 
 
@@ -63,71 +76,73 @@ def _discard_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that reports each error in one line, even a failed write of its help."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message.removeprefix('argument ')}; see {self.prog} --help")
+
+    def _print_message(self, message: str, file: object = None) -> None:  # noqa: ARG002
+        _print(message.removesuffix("\n"))
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="perfprobe", description="Raw counters of this machine; perftop draws them."
     )
     parser.add_argument("--version", action="version", version=f"perfprobe {__version__}")
-    verbs = parser.add_subparsers(required=True, metavar="VERB")
-    root = stream_options.sysroot_parser()
+    verbs: Any = parser.add_subparsers(required=True, metavar="VERB")
+    root, json_option = stream_options.sysroot_parser(), argparse.ArgumentParser(add_help=False)
+    json_option.add_argument("--json", action="store_true", help="the default and only format")
 
     stream = verbs.add_parser("stream", parents=[root], help="write frames to stdout (msgpack)")
     stream_options.add_options(stream, float, "0.1")
     stream.add_argument("--watch-tree", metavar="PID", help="a process and all its descendants")
-    stream.add_argument(
-        "--batch", type=float, metavar="SECONDS",
-        help="seconds between writes, at most 1 (default: write each sample immediately)",
-    )  # fmt: skip
+    text = "seconds between writes, at most 1 (default: write each sample immediately)"
+    stream.add_argument("--batch", type=float, metavar="SECONDS", help=text)
     stream.set_defaults(verb=_stream, sample=0.1)
 
-    topology = verbs.add_parser("topology", parents=[root], help="list CPUs, cores, caches, nodes")
-    topology.set_defaults(verb=_topology)
+    on_files = [root, json_option]
+    text = "list CPUs, cores, caches, nodes"
+    verbs.add_parser("topology", parents=on_files, help=text).set_defaults(verb=_topology)
 
     text = "show what can be read here, what cannot, and why"
-    doctor = verbs.add_parser("doctor", parents=[root], help=text)
-    doctor.set_defaults(verb=_doctor)
+    verbs.add_parser("doctor", parents=on_files, help=text).set_defaults(verb=_doctor)
 
     text = "list the events that stream --events can count here"
-    events = verbs.add_parser("events", parents=[root], help=text)
+    events = verbs.add_parser("events", parents=on_files, help=text)
     text = "only events whose name or description contains it"
     events.add_argument("--word", metavar="WORD", help=text)
     events.add_argument("--source", default="auto", metavar="NAME", help="auto or perf")
     events.set_defaults(verb=_events)
 
-    timers = verbs.add_parser("timers", help="cost and resolution of reading the time")
-    timers.add_argument(
-        "--cpu", type=int, metavar="N", help="CPU to measure (default: the current one)"
-    )
-    timers.set_defaults(verb=lambda options: _instrument("timers").measure(options.cpu))
+    text = "cost and resolution of reading the time"
+    timers = verbs.add_parser("timers", parents=[json_option], help=text)
+    text = "CPU to measure (default: the current one)"
+    timers.add_argument("--cpu", type=int, metavar="N", help=text)
+    timers.set_defaults(verb=_timers)
 
-    ramp = verbs.add_parser(
-        "ramp", help="measure the clock of one CPU from idle until steady, as raw points"
-    )
-    text = "CPU to measure (default: the last one allowed)"
-    ramp.add_argument("--cpu", type=int, metavar="N", help=text)
+    text = "measure the clock of one CPU from idle until steady, as raw points"
+    ramp = verbs.add_parser("ramp", parents=[json_option], help=text)
+    cpu_text = "CPU to measure (default: the last one allowed)"
+    ramp.add_argument("--cpu", type=int, metavar="N", help=cpu_text)
     ramp.add_argument("--isa", default="scalar", metavar="scalar|avx2|avx512")
     ramp.add_argument("--seconds", type=float, default=5.0, metavar="S", help="all runs together")
-    ramp.set_defaults(
-        verb=lambda options: _instrument("ramp").measure(options.cpu, options.isa, options.seconds)
-    )
+    ramp.set_defaults(verb=_ramp)
 
-    wake = verbs.add_parser("wake", help="measure the cost of a wake-up, by idle state and waker")
-    wake.add_argument("--cpu", type=int, metavar="N", help=text)
-    wake.set_defaults(verb=lambda options: _instrument("wake").measure(options.cpu))
+    text = "measure the cost of a wake-up, by idle state and waker"
+    wake = verbs.add_parser("wake", parents=[json_option], help=text)
+    wake.add_argument("--cpu", type=int, metavar="N", help=cpu_text)
+    wake.set_defaults(verb=_wake)
 
-    selftest = verbs.add_parser("selftest", parents=[root], help="check all counters")
+    selftest = verbs.add_parser("selftest", parents=on_files, help="check all counters")
     selftest.add_argument("--source", default="auto", metavar="NAME")
-    selftest.add_argument(
-        "--all", action="store_true", help="add a verdict on every source and instrument"
-    )
+    text = "add a verdict on every source and instrument"
+    selftest.add_argument("--all", action="store_true", help=text)
     selftest.set_defaults(verb=_selftest)
 
-    for verb in (topology, doctor, events, timers, ramp, wake, selftest):
-        verb.add_argument("--json", action="store_true", help="the default and only format")
-
-    truth = verbs.add_parser(
-        "truth", help="print true values of a simulated machine, as JSON lines"
-    )
+    text = "print true values of a simulated machine, as JSON lines"
+    truth = verbs.add_parser("truth", help=text)
     truth.add_argument("spec", metavar="sim:SCENARIO[,…]")
     truth.add_argument("--duration", type=float, default=10.0, metavar="SECONDS")
     truth.set_defaults(verb=_truth)
@@ -177,10 +192,14 @@ def _stream(options: argparse.Namespace) -> int:
 def _print_json(value: Any) -> None:
     import json  # imported here, because `stream` does not need it
 
+    _print(json.dumps(value))
+
+
+def _print(text: str) -> None:
     if sys.stdout is None:
         raise OutputError("stdout is closed, so nothing can be written")
     try:
-        print(json.dumps(value), flush=True)
+        print(text, flush=True)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -190,11 +209,8 @@ def _print_json(value: Any) -> None:
 def _topology(options: argparse.Namespace) -> dict[str, Any]:
     from perfprobe.cpu import identity, topology
 
-    rows = topology.read_cpus(options.sysroot)
-    if not rows:
-        raise Unavailable(topology.no_cpus_message(options.sysroot))
     return {
-        "cpus": [asdict(row) for row in rows],
+        "cpus": [asdict(row) for row in topology.require_cpus(options.sysroot)],
         "host": identity.hostname(options.sysroot),
         "model": identity.read_identity(options.sysroot).name or None,
     }
@@ -241,9 +257,22 @@ def _events(options: argparse.Namespace) -> dict[str, Any]:
     return event_catalogue.list_events(root, options.word, catalogue, kernel)
 
 
-def _instrument(name: str) -> Any:
-    """Imports an instrument when its verb runs; `stream` starts faster without it."""
-    return import_module(f"perfprobe.instruments.{name}")
+def _timers(options: argparse.Namespace) -> dict[str, Any]:
+    from perfprobe.instruments import timers
+
+    return timers.measure(options.cpu)
+
+
+def _ramp(options: argparse.Namespace) -> dict[str, Any]:
+    from perfprobe.instruments import ramp
+
+    return ramp.measure(options.cpu, options.isa, options.seconds)
+
+
+def _wake(options: argparse.Namespace) -> dict[str, Any]:
+    from perfprobe.instruments import wake
+
+    return wake.measure(options.cpu)
 
 
 def _selftest(options: argparse.Namespace) -> int:

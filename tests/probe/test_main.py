@@ -7,11 +7,13 @@ import io
 import json
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from perfprobe import __main__ as command
 from perfprobe import opening, serve
+from perfprobe.cpu import topology
 from perfprobe.errors import MsrsNotRestored
 from perfprobe.instruments.selftest import run
 from perfprobe.kernel import access
@@ -137,21 +139,38 @@ def test_a_stream_into_a_full_file_fails(
     assert capsys.readouterr().err == error
 
 
-def test_only_a_wrong_option_is_a_usage_error(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("error", "text"), [
+    (OSError(errno.EMFILE, "Too many open files", "/proc/stat"),
+     "/proc/stat: Too many open files; raise the limit on open files (ulimit -n)"),
+    (MemoryError(), "Cannot allocate memory; raise the limit on memory (ulimit -v)"),
+    (ImportError("numpy:\nfailed to map"),
+     ("a module cannot be loaded: numpy: failed to map; raise the limit on memory (ulimit -v), or "
+      "install perftop again")),
+])  # fmt: skip
+def test_failures_are_reported_in_one_line(
+    error: Exception,
+    text: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    failures = iter([OSError(errno.EMFILE, "Too many open files", "/proc/stat"), ValueError("bug")])
-
-    def failed(_: object) -> None:
-        raise next(failures)
-
-    monkeypatch.setattr(opening, "open_source", failed)
+    monkeypatch.setattr(opening, "open_source", Mock(side_effect=error))
     assert command.main(["stream"]) == 1
-    assert capsys.readouterr().err == (
-        "perfprobe: /proc/stat: Too many open files; raise the limit on open files (ulimit -n)\n"
-    )
+    assert capsys.readouterr().err == f"perfprobe: {text}\n"
+
+
+def test_a_bug_is_no_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "open_source", Mock(side_effect=ValueError("bug")))
     with pytest.raises(ValueError, match="bug"):
         command.main(["stream"])
+
+
+@pytest.mark.parametrize("verb", ["timers", "wake", "ramp"])
+def test_an_instrument_without_proc_and_sys_says_so(
+    verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(topology, "read_cpus", lambda _: [])
+    assert command.main([verb]) == 3
+    assert "no CPUs can be found under /" in capsys.readouterr().err
 
 
 def test_doctor_answers_if_no_thread_can_be_started(

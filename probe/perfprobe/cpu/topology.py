@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from perfprobe.cpu import files, identity
+from perfprobe.errors import Unavailable
 from perfprobe.wire import Cpu
 
 HYBRID_PMUS = (("cpu_core", "P"), ("cpu_atom", "E"), ("cpu_lowpower", "L"))
@@ -64,9 +65,11 @@ def read_cpus(root: Path = Path("/")) -> list[Cpu]:
     return _with_thread_numbers(rows)
 
 
-def no_cpus_message(root: Path) -> str:
-    """Returns the message for the user if `root` lists no CPU."""
-    return f"no CPUs can be found under {root}: there is no readable /proc or /sys"
+def require_cpus(root: Path = Path("/")) -> list[Cpu]:
+    """Like `read_cpus`, but raises Unavailable if no CPU is found."""
+    if rows := read_cpus(root):
+        return rows
+    raise Unavailable(f"no CPUs can be found under {root}: there is no readable /proc or /sys")
 
 
 def cores(rows: Sequence[Cpu]) -> list[list[int]]:

@@ -17,7 +17,6 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from perfprobe._native import ffi, lib
@@ -190,9 +189,7 @@ def measure(requested_cpu: int | None, isa: str, seconds: float) -> dict[str, An
         raise UsageError(f"unknown ISA {isa!r}; known: {', '.join(ISAS)}")
     if not MIN_S <= seconds <= MAX_S:
         raise UsageError(f"--seconds {seconds:g}: must be from {MIN_S:g} to {MAX_S:g}")
-    rows = topology.read_cpus(Path("/"))
-    if not rows:
-        raise Unavailable(topology.no_cpus_message(Path("/")))
+    rows = topology.require_cpus()
     row = affinity.require_cpu(requested_cpu, rows, os.sched_getaffinity(0))
     cpu, siblings, work = row.cpu, affinity.siblings(row, rows), workload(isa, seconds)
     # Python's own handler of Ctrl-C would run only after the C function has returned

@@ -370,7 +370,7 @@ def measure(requested_cpu: int | None) -> dict[str, Any]:
     """Returns the JSON output of `timers`, after measuring for about 2 s. Raises ValueError for a
     CPU that does not exist, and Unavailable for a CPU that cannot be measured."""
     start = time.monotonic()
-    rows = topology.read_cpus()
+    rows = topology.require_cpus()
     allowed = sorted(os.sched_getaffinity(0))
     row = affinity.require_cpu(
         lib.pp_current_cpu() if requested_cpu is None else requested_cpu, rows, allowed

@@ -71,7 +71,7 @@ def measure(requested_cpu: int | None) -> dict[str, Any]:
     """Returns the JSON output of `wake`. Raises UsageError for a CPU that does not exist, and
     Unavailable for one that cannot be measured."""
     start_s, root = time.monotonic(), Path("/")
-    rows, allowed = topology.read_cpus(), sorted(os.sched_getaffinity(0))
+    rows, allowed = topology.require_cpus(), sorted(os.sched_getaffinity(0))
     row = affinity.require_cpu(requested_cpu, rows, allowed)
     cpu, all_states = row.cpu, idle_states(root, row.cpu)
     same_core = {cpu, *affinity.siblings(row, rows)}

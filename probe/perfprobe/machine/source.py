@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 from perfprobe import __version__, wire
 from perfprobe._native import lib
 from perfprobe.cpu import cpu_sets, files, identity, topology
-from perfprobe.errors import Unavailable
 from perfprobe.kernel import access
 from perfprobe.kernel.clues import open_offline_events, read_settings
 from perfprobe.kernel.tasks import TaskScanner
@@ -63,9 +62,7 @@ from an interrupt between their reads."""
 def read_rows(root: Path, cpus: str | None) -> tuple[list[Cpu], list[int] | None]:
     """Returns the topology, and the CPUs that the user selected with `cpus`. Raises Unavailable if
     no CPU is found, and ValueError for a bad list of CPUs."""
-    rows = topology.read_cpus(root)
-    if not rows:
-        raise Unavailable(topology.no_cpus_message(root))
+    rows = topology.require_cpus(root)
     return rows, cpu_sets.select(cpus, rows) if cpus is not None else None
 
 
@@ -428,7 +425,7 @@ def _require_descriptors() -> None:
     CPUs could not be read later, and all CPUs would seem to be offline."""
     descriptors: list[int] = []
     try:
-        descriptors += (os.open(os.devnull, os.O_RDONLY) for _ in range(SPARE_DESCRIPTORS))
+        descriptors += (os.eventfd(0) for _ in range(SPARE_DESCRIPTORS))
     finally:
         for fd in descriptors:
             os.close(fd)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Any
 from unittest.mock import DEFAULT, Mock
 
 import frame_rows
@@ -134,16 +133,16 @@ def test_a_machine_without_spare_descriptors_is_not_opened(
     machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise it could not read later which CPUs are online. Two descriptors are too few."""
-    plain, spare = os.open, itertools.count(1)
+    plain, spare = os.eventfd, itertools.count(1)
 
-    def limited_open(path: Any, *arguments: int, **more: int) -> int:
-        if path == os.devnull and next(spare) > 2:
+    def limited(value: int) -> int:
+        if next(spare) > 2:
             raise OSError(errno.EMFILE, "Too many open files")
-        return plain(path, *arguments, **more)
+        return plain(value)
 
     directory = Path("/proc/self/fd")
     before = len([*directory.iterdir()])
-    monkeypatch.setattr(os, "open", limited_open)
+    monkeypatch.setattr(os, "eventfd", limited)
     with pytest.raises(OSError, match="Too many"):
         open_os(machine.root, SAMPLE_NS, None)
     monkeypatch.undo()
