@@ -38,6 +38,7 @@ from waiting import until_quiet
 
 from perfprobe import wire
 from perfprobe.sources.sim import scenarios
+from perfprobe.sources.sim.counters import EVENTS
 from perfprobe.sources.sim.machine import SCENARIOS, SimMachine, parse_spec
 from perfprobe.sources.sim.truth import truth
 from perftop import cli
@@ -61,8 +62,15 @@ MACHINES = {
     "mixed": "demo,cpus=64,packages=2",
     "large": "smt-mix,cpus=1024,packages=4",
 }
-SHAPES = ("smt-mix,cpus=64,smt=4", "license,cpus=4,slots=1", "throttle,cpus=12,packages=2,smt=1")
-"""Simulated machines with other numbers of threads and packages than usual."""
+STREAMS: dict[str, tuple[str | None, str | None]] = dict.fromkeys(SCENARIOS, (None, None)) | {
+    "smt-mix,cpus=64,smt=4": (None, None),
+    "license,cpus=4,slots=1": (None, None),
+    "throttle,cpus=12,packages=2,smt=1": (None, None),
+    "guest,cpus=5": ("postgres", "context-switches,cpu-migrations,page-faults"),
+    "memory,cpus=4": ("lmp", "cycles:u,{instructions:k,cache-misses}"),
+    "demo,cpus=4": ("4001", ",".join(event.name for event in EVENTS)),
+}
+"""Simulated machines, with the watched job and the chosen events of their streams."""
 IN_EPISODE = "in-episode"
 SPECS = MACHINES | walks.SPECS | {IN_EPISODE: "turbo-drop,cpus=8"}
 SECONDS = walks.SECONDS | {"large": 3.0, IN_EPISODE: 10.0}
@@ -226,7 +234,8 @@ def _script_s(text: str) -> float:
 
 def _stream(spec: str) -> str:
     """The hello of a simulated machine, and a digest of each second of its whole script."""
-    hello, *rest = make.capture(spec, _script_s(spec), None)
+    watch, events = STREAMS[spec]
+    hello, *rest = make.capture(spec, _script_s(spec), watch, events=events)
     assert isinstance(hello, wire.Hello)
     lines = [wire.encode(replace(hello, perftop="VERSION")).hex()]
     for begin in range(0, len(rest), 10):
@@ -398,7 +407,7 @@ def cases(directory: Path, group: str) -> Iterator[Case]:
                     draw = partial(_resized, directory, kind)
                     yield f"{kind}-{machine}-{key}", partial(_run_screen, draw, machine, key)
         case "stream":
-            for spec in (*SCENARIOS, *SHAPES):
+            for spec in STREAMS:
                 yield spec, partial(_stream, spec)
                 yield f"{spec}-truth", partial(_truth, spec)
         case "help":

@@ -135,9 +135,7 @@ class SimSource:
         elif spec.speed is not None:
             raw_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
             self._raw_ns, wall_ns = raw_ns, time.time_ns()
-        self._lateness = Lateness(
-            machine, spec.seed, min(script.late_ns, sample_ns // 4), sample_ns
-        )
+        self._lateness = Lateness(machine, spec.seed, script.late_ns, sample_ns)
         probe_time = Counter("probe_cpu_s", "probe's own time", "s", "own clock", scale=1e-9)
         if machine.guest:
             columns, shared_blocks = counters.GUEST_COLUMNS, [counters.GUEST_BLOCK]
