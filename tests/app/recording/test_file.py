@@ -124,6 +124,7 @@ NEWER_HELLO = msgpack.packb(msgpack.packb({"type": "hello", "wire": 2}))
     (b"\x7fELF and so on", "is not a perftop recording; perftop record -o FILE makes one$"),
     (wire.encode(HELLO)[:-1], "ends before"), (wire.encode(wire.Bye("x")), "no hello"),
     (NEWER_HELLO, "^cannot read .*: wire version 2 is not one this perftop reads"),
+    (msgpack.packb(msgpack.packb({"type": "hello", "wire": "x" * 30})), f"version '{'x' * 19} is"),
     (NEWER_HELLO + GOLDEN.read_bytes(), "^cannot read .*: wire version 2 is not"),
 ])  # fmt: skip
 def test_other_file_types_are_refused(tmp_path: Path, text: bytes, why: str) -> None:

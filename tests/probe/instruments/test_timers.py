@@ -83,6 +83,7 @@ def test_a_histogram_has_no_gaps_from_the_clock_step() -> None:
     assert set(result.counts[:-1]) == {2}
     assert result.width == 4
     assert set(histogram(Counter(range(20, 40, 2)), 2.0).counts) == {1}
+    assert [histogram(Counter(range(n))).width for n in (24, 25, 48, 49)] == [1, 2, 2, 3]
 
 
 def readings(grid: float, count: int = 2000, most: int = 40) -> list[int]:
@@ -218,7 +219,7 @@ def test_an_answer_has_the_rates_costs_and_offsets(monkeypatch: pytest.MonkeyPat
     result = timers.Measurement(empty, [clock_run], hello, rate)
     offset = timers.Offset(2, 0, 5, 4.0, 1.0, 2.0, 0.5)
     rows = [Cpu(n, True, siblings=[0, 1]) for n in (0, 1)]
-    monkeypatch.setattr(topology, "read_cpus", lambda: rows)
+    monkeypatch.setattr(topology, "require_cpus", lambda: rows)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
     monkeypatch.setattr(affinity, "cpuid_leaves", lambda _: cpuid.read_no_leaf)
     monkeypatch.setattr(identity, "machine_names", lambda: {"host": "h"})

@@ -54,7 +54,7 @@ def test_each_waker_is_measured_with_each_deepest_state(
     rows = [Cpu(n, True, siblings=[0, 1] if n < 2 else [2]) for n in range(3)]
     words = {"current_driver": "made", "current_governor": "menu"}
     monkeypatch.setattr(wake, "LATENCY_DEVICE", device)
-    monkeypatch.setattr(topology, "read_cpus", lambda: rows)
+    monkeypatch.setattr(topology, "require_cpus", lambda: rows)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: allowed)
     monkeypatch.setattr(identity, "machine_names", lambda: {"host": "h"})
     monkeypatch.setattr(files, "read_word", lambda path: words.get(path.rpartition("/")[2], ""))

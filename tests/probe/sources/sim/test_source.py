@@ -20,7 +20,7 @@ from sim_streams import (
 )
 
 from perfprobe.errors import Unavailable
-from perfprobe.sources.sim.machine import SCENARIOS, Spec, parse_spec
+from perfprobe.sources.sim.machine import SCENARIOS, Spec, ceiling_mhz, parse_spec
 from perfprobe.sources.sim.source import SimSource
 from perfprobe.wire import (
     HEAD,
@@ -196,6 +196,13 @@ def test_a_hybrid_has_cores_of_two_types() -> None:
     assert busy[4] == pytest.approx(2.9, abs=0.01)
     assert set(column(hello, frames[:1], "base_hz")[0].tolist()) == {2_100_000_000, 1_500_000_000}
     assert column(hello, frames[:1], "e_ceiling_hz")[0] == 2_900_000_000
+
+
+def test_the_turbo_ceiling_falls_with_each_further_active_core() -> None:
+    ceilings = {n: ceiling_mhz(n) for n in (1, 2, 3, 4, 5, 8, 9, 12, 13, 20, 21)}
+    assert [*ceilings.values()] == [
+        3700, 3700, 3500, 3500, 3400, 3400, 3200, 3200, 3000, 3000, 2800
+    ]  # fmt: skip
 
 
 def test_four_threads_have_narrow_counters_and_any_thread() -> None:
