@@ -228,7 +228,8 @@ HBM_PMU = "uncore_hbm"
 """PMUs of the HBM of Xeon Max, which are not read: Linux's uncore_snbep.c has their events, but no
 public source states the bytes of a count."""
 HBM_PROBLEM = "memory traffic is that of DDR: the unit of the HBM counts is not public"
-UNIT_BYTES = {"MiB": 1 << 20, "MB": 10**6, "KiB": 1 << 10, "Bytes": 1, "B": 1}
+EVENT_UNIT, UNIT_BYTES = "MiB", 1 << 20
+"""The unit in which all of Intel's drivers state the traffic, and its size in bytes."""
 LINE_BYTES = 64
 CLOCK_KEY, CLOCK_EVENT = "memory_clock", "clockticks"
 """Key and event of a memory channel's clock, half its transfer rate; Intel servers list it."""
@@ -269,15 +270,12 @@ def _pmus(root: Path, stem: str) -> Iterator[Pmu]:
 
 
 def _named_controller(pmu: Pmu) -> Controller | None:
-    def unit_bytes(event: str) -> float | None:
-        unit = UNIT_BYTES.get(perf_pmus.event_unit(pmu, event))
-        return None if unit is None else perf_pmus.event_scale(pmu, event) * unit
-
     for names in NAMED_EVENTS:
         codes = [[perf_pmus.event_config(pmu, name) for name in side] for side in names]
-        scales = {unit_bytes(name) for side in names for name in side}
-        (scale, *other_scales) = scales
-        if other_scales or scale is None or any(None in side for side in codes):
+        all_names = [name for side in names for name in side]
+        units = {perf_pmus.event_unit(pmu, name) for name in all_names}
+        scale, *other_scales = {perf_pmus.event_scale(pmu, name) for name in all_names}
+        if units != {EVENT_UNIT} or other_scales or any(None in side for side in codes):
             continue
         reads, writes = (
             tuple(Event(key, pmu.type, config or 0, is_core=False) for config in side)
@@ -286,7 +284,7 @@ def _named_controller(pmu: Pmu) -> Controller | None:
         config = perf_pmus.event_config(pmu, CLOCK_EVENT)
         is_server = names[0][0].startswith("cas_count") and config is not None
         clock = Event(CLOCK_KEY, pmu.type, config or 0, is_core=False) if is_server else None
-        return Controller(pmu, (reads, writes), scale, clock)
+        return Controller(pmu, (reads, writes), scale * UNIT_BYTES, clock)
     return None
 
 

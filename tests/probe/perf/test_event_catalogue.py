@@ -29,6 +29,8 @@ def test_generic_events_have_the_numbers_of_perf_event_h() -> None:
         ("branches", 4), ("branch-misses", 5), ("bus-cycles", 6), ("stalled-cycles-frontend", 7),
         ("stalled-cycles-backend", 8), ("ref-cycles", 9),
     ]  # fmt: skip
+    clocks = {e.name for e in event_catalogue.SOFTWARE_EVENTS if (e.unit, e.scale) == ("s", 1e-9)}
+    assert clocks == {"cpu-clock", "task-clock"}, "the kernel counts ns"
     software = {event.config: event.name for event in event_catalogue.SOFTWARE_EVENTS}
     assert [software.get(number) for number in range(12)] == [
         "cpu-clock", "task-clock", "page-faults", "context-switches", "cpu-migrations",
@@ -138,7 +140,11 @@ def test_a_name_of_perf_is_resolved_with_the_kernels_formats(
 ) -> None:
     fakeperf.write_pmu(tmp_path, "cpu", 4)
     fakeperf.write_events(tmp_path, "cpu", "config:0-7,32-35", slots=4)
-    monkeypatch.setattr(event_catalogue, "_perf_listing", lambda: json.dumps(LISTED).encode())
+    perf = tmp_path / "bin/perf"
+    trees.put(tmp_path, "listing", json.dumps(LISTED))
+    trees.put(tmp_path, "bin/perf", f'#!/bin/sh\n[ "$*" = "list -j" ] && cat {tmp_path}/listing\n')
+    perf.chmod(0o700)
+    monkeypatch.setattr(event_catalogue, "PERF_PATH", f"{perf.parent}:/usr/bin:/bin")
     catalogue = Catalogue(tmp_path)
     with pytest.raises(ValueError, match="no event of that name"):  # the PMU has no umask field
         catalogue.find(parse_groups("MEM_LOAD_RETIRED.L1_HIT")[0][0])

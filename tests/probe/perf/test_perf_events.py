@@ -17,7 +17,6 @@ from fakeperf import TICKS
 from perfprobe.kernel import access
 from perfprobe.perf.perf_events import (
     HARDWARE,
-    MAX_TRIALS,
     TOO_FEW_COUNTERS,
     Event,
     OpenedEvents,
@@ -96,12 +95,12 @@ def test_a_counter_that_stopped_in_only_one_trial_is_used() -> None:
     def lower_first_count(group: fakeperf.Group, cpu: int, cpu_ns: int) -> Trial:
         trial = plain(group, cpu, cpu_ns)
         trials.append(cpu_ns)
-        share = 0.1 if len(trials) < MAX_TRIALS else 0.5
+        share = 0.1 if len(trials) < 3 else 0.5
         return replace(trial, counts=[int(share * TICKS), *trial.counts[1:]])
 
     kernel.trial = lower_first_count  # type: ignore[method-assign]
     assert run(kernel).missing == {}
-    assert len(trials) == MAX_TRIALS
+    assert len(trials) == 3
 
 
 def test_counts_of_a_part_of_the_trial_are_compared_with_this_part() -> None:
@@ -123,7 +122,7 @@ def test_the_trial_with_the_fewest_implausible_counts_decides() -> None:
     def stop_two_counters_first(group: fakeperf.Group, cpu: int, cpu_ns: int) -> Trial:
         trial = plain(group, cpu, cpu_ns)
         trials.append(cpu_ns)
-        stopped = {0, 1} if len(trials) == 1 else {1} if len(trials) <= MAX_TRIALS else set()
+        stopped = {0, 1} if len(trials) == 1 else {1} if len(trials) <= 3 else set()
         return replace(trial, counts=[0 if i in stopped else n for i, n in enumerate(trial.counts)])
 
     kernel.trial = stop_two_counters_first  # type: ignore[method-assign]
