@@ -70,8 +70,6 @@ class Kernel(perf_events.Kernel):
         super().__init__(Path("/nonexistent"))
         self.counters = counters
         self.refuse = refuse
-        # for each call: its kind, its event or descriptor, and the leader
-        self.calls: list[tuple[str, str | int, int]] = []
         self.groups: list[Group] = []
         self.opened: dict[int, tuple[Event, int, int, bool]] = {}
         """Event, CPU, leader and whether the event counts the host only, by descriptor."""
@@ -81,9 +79,8 @@ class Kernel(perf_events.Kernel):
         self._fds = itertools.count(100)
         self._lock = threading.Lock()
 
-    def open(self, event: Event, cpu: int, leader: int, *, host_only: bool = False) -> int:
+    def open(self, event: Event, cpu: int, leader: int, *, host_only: bool) -> int:
         with self._lock:
-            self.calls.append(("open", event.key, leader))
             if number := self.refuse(event, cpu, host_only):
                 raise OSError(number, "refused")
             members = [e for e, _, at, _ in self.opened.values() if leader == at]
@@ -97,14 +94,13 @@ class Kernel(perf_events.Kernel):
             return fd
 
     def enable(self, leader: int) -> None:
-        with self._lock:
-            self.calls.append(("enable", leader, NO_LEADER))
+        pass
 
     def close(self, fd: int) -> None:
         with self._lock:
             del self.opened[fd]
 
-    def group(self, fds: Sequence[int], *, timed: bool, mapped: bool = True) -> Group:
+    def group(self, fds: Sequence[int], *, timed: bool, mapped: bool) -> Group:
         with self._lock:
             group = Group(list(fds), timed, 0x1000 * (1 + len(self.groups)), mapped=mapped)
             group.set_columns(range(len(fds)))

@@ -76,7 +76,7 @@ class Group:
     descriptors, and slots of the sampler have its address. With `timed`, the first two columns are
     the times for which it was enabled and counting; with `mapped`, RDPMC may read it."""
 
-    def __init__(self, fds: Sequence[int], *, timed: bool, mapped: bool = True) -> None:
+    def __init__(self, fds: Sequence[int], *, timed: bool, mapped: bool) -> None:
         pointer = ffi.new("pp_perf_group **")
         array = ffi.new("int32_t[]", list(fds))
         check_result(lib.pp_perf_group_new(array, len(fds), timed, mapped, pointer))
@@ -117,7 +117,7 @@ class Kernel:
         self.root = root
         """The directory of /proc and /sys, whose files give the reasons for errors."""
 
-    def open(self, event: Event, cpu: int, leader: int, *, host_only: bool = False) -> int:
+    def open(self, event: Event, cpu: int, leader: int, *, host_only: bool) -> int:
         flags = lib.PP_EVENT_KERNEL if event.kernel_only else 0
         flags |= lib.PP_EVENT_USER if event.user_only else 0
         flags |= lib.PP_EVENT_HOST if host_only and event.is_core else 0
@@ -132,7 +132,7 @@ class Kernel:
     def close(self, fd: int) -> None:
         os.close(fd)
 
-    def group(self, fds: Sequence[int], *, timed: bool, mapped: bool = True) -> Group:
+    def group(self, fds: Sequence[int], *, timed: bool, mapped: bool) -> Group:
         return Group(fds, timed=timed, mapped=mapped)
 
     def trial(self, group: Group, cpu: int, cpu_time_ns: int) -> Trial:

@@ -335,7 +335,7 @@ def test_an_unfit_counter_leaves_runs_without_cycles(
 
 
 class DirectKernel(fakeperf.Kernel):
-    def group(self, fds: Sequence[int], *, timed: bool, mapped: bool = True) -> fakeperf.Group:
+    def group(self, fds: Sequence[int], *, timed: bool, mapped: bool) -> fakeperf.Group:
         result = super().group(fds, timed=timed, mapped=mapped)
         result.uses_rdpmc = True
         return result

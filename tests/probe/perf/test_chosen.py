@@ -142,6 +142,9 @@ def test_events_that_perftop_counts_need_no_counter_of_their_own(tmp_path: Path)
     assert chosen.always_counted_keys(asked, core.counters) == {
         "e.ref-cycles": "ref", "e.cycles": "cycles", "e.instructions": "instructions",
     }  # fmt: skip
+    fakeperf.write_pmu(tmp_path, "cpu_core", 5, "0-3")  # of a hybrid; its type is in the config
+    assert chosen.always_counted_key(chosen.find_events(tmp_path, "cycles")[0]) == "cycles"
+    (tmp_path / fakeperf.DEVICES / "cpu_core/type").unlink()
     in_braces = chosen.find_events(tmp_path, "{ref-cycles,r1}")
     assert chosen.always_counted_keys(in_braces, core.counters) == {}
     without_ref = [counter for counter in core.counters if counter.key != "ref"]

@@ -58,6 +58,9 @@ def test_a_skylake_opens_all_its_counters(tmp_path: Path) -> None:
         (0, 9, False), (0, 0, False), (0, 1, False), (0, 1, True), (0, 0, True), (4, 0x23C, False),
         (4, 0x1828, False), (4, 0x2028, False), (4, 0x4028, False),
     ]  # fmt: skip
+    assert {(e.config1, e.config2) for e in events} == {(0, 0)}
+    opened = [leader for _, cpu, leader, _ in kernel.opened.values() if cpu == 0]
+    assert (opened[0], len({*opened[1:]})) == (-1, 1), "perf_event_open: -1 opens a leader"
     assert sorted({cpu for _, cpu, _, _ in kernel.opened.values()}) == [0, 1, 2, 3]
     (slot,) = core.open(1)
     assert (slot.kind, slot.column, slot.count) == (lib.PP_PERF, 0, 11)
@@ -163,7 +166,7 @@ def test_the_tsc_alone_is_not_worth_a_read(tmp_path: Path) -> None:
     planner = cores.EventPlanner(tmp_path, topology.read_cpus(tmp_path), lambda _: Leaves())
     kernel = fakeperf.Kernel()
     core, rest = opened_parts(tmp_path, planner, kernel)
-    assert (keys_on(core), keys_on(rest), kernel.calls) == ([], [], [])
+    assert (keys_on(core), keys_on(rest), kernel.opened) == ([], [], {})
     assert {m.what for m in core.missing} == set(ALL)
 
 

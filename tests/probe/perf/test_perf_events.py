@@ -283,7 +283,7 @@ def test_a_shortage_of_descriptors_is_reported() -> None:
         "import os, resource as r\nfrom perfprobe.perf.perf_events import *\n"
         "r.setrlimit(r.RLIMIT_NOFILE, (32, 32))\n"
         "try:\n"
-        "    while True: Kernel().open(Event('x', 1, 0, is_core=False), 0, -1)\n"
+        "    while True: Kernel().open(Event('x', 1, 0, is_core=False), 0, -1, host_only=False)\n"
         "except OSError as e:\n"
         "    t = access.perf_open_problem(e); print(t.why, '|', t.fix)\n"
     )

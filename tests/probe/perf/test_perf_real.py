@@ -48,7 +48,11 @@ CORE = [Event(key, HARDWARE, n) for key, n in (("ref", 9), ("cycles", 0), ("inst
 def system() -> Kernel:
     kernel = Kernel()
     try:
-        kernel.close(kernel.open(Event("x", SOFTWARE, CPU_CLOCK, is_core=False), 0, NO_LEADER))
+        kernel.close(
+            kernel.open(
+                Event("x", SOFTWARE, CPU_CLOCK, is_core=False), 0, NO_LEADER, host_only=False
+            )
+        )
     except OSError as error:
         pytest.skip(access.perf_open_problem(error).why)
     return kernel
@@ -86,9 +90,9 @@ def group(system: Kernel, cpu: int) -> Iterator[Group]:
     events = [*software(CPU_CLOCK, FAULTS), msr_tsc()]
     fds: list[int] = []
     for event in events:
-        fds.append(system.open(event, cpu, fds[0] if fds else NO_LEADER))
+        fds.append(system.open(event, cpu, fds[0] if fds else NO_LEADER, host_only=False))
     system.enable(fds[0])
-    result = system.group(fds, timed=True)
+    result = system.group(fds, timed=True, mapped=True)
     yield result
     result.close()
 
@@ -246,7 +250,7 @@ def test_an_ordinary_user_gets_a_reason(system: Kernel) -> None:
     code = (
         "import os\nfrom perfprobe.perf.perf_events import *\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-        "try: Kernel().open(Event('x', 1, 0, is_core=False), 0, -1)\n"
+        "try: Kernel().open(Event('x', 1, 0, is_core=False), 0, -1, host_only=False)\n"
         "except OSError as e: print(access.perf_open_problem(e).why)\n"
     )
     result = python(code)
