@@ -4,7 +4,7 @@ and the losses that could be measured, so that they can be ruled out."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf, isfinite, nan
@@ -25,6 +25,8 @@ from perftop.model.kinds import (
     STEAL_CAUSE,
     Episode,
     cause_of,
+    kind_of,
+    kind_of_cause,
 )
 from perftop.model.smt import STATES
 from perftop.session.interval import Interval
@@ -116,13 +118,16 @@ class Check:
     """Share of the time that was lost in this way; NaN if unknown."""
     brief_result: str
     """The result in a few words, for the list of ruled-out losses."""
+    kinds: tuple[str, ...] = ()
+    """Kinds of the episodes that report the loss."""
     measured_share: float = 0.0
     """Measured share of the time (in interrupts, for example), partly lost; NaN if unknown."""
 
-    def is_ruled_out(self, min_share: float) -> bool:
-        """Returns whether the loss is certainly below `min_share`, and the measured share is below
-        MIN_SHARE or unknown."""
-        return self.share < min_share and not self.measured_share >= MIN_SHARE
+    def is_ruled_out(self, min_share: float, running_kinds: Collection[str] = ()) -> bool:
+        """Returns whether the loss is certainly below `min_share`, no episode of it runs, and the
+        measured share is below MIN_SHARE or unknown."""
+        is_low = self.share < min_share and not self.measured_share >= MIN_SHARE
+        return is_low and not set(self.kinds).intersection(running_kinds)
 
 
 def seen_share(seen_s: float, used_s: float) -> float:
@@ -217,7 +222,17 @@ class Report:
         if self.job and not self.totals.times.threads:
             return []
         min_share = min((finding.share for finding in self.named_findings), default=MIN_SHARE)
-        return [check.brief_result for check in self.checks if check.is_ruled_out(min_share)]
+        # An episode that has just begun has cost little so far.
+        topology, wanted_s = self.session.topology, self.sums.wanted_s + self.sums.waited_s
+        cpus = {topology[row].cpu for row in np.flatnonzero(wanted_s > 0)}
+        running_kinds = {
+            kind_of(e).key
+            for e in self.episodes
+            if (e.end_ns is None or e.end_ns > self.totals.end_ns)
+            and not (e.cpus and cpus.isdisjoint(e.cpus))
+        }
+        checks = (c for c in self.checks if c.is_ruled_out(min_share, running_kinds))
+        return [check.brief_result for check in checks]
 
 
 # --- Clues to losses whose size is not counted: the kernel's log, settings, and slow memory.
@@ -390,24 +405,23 @@ def measured_losses(report: Report) -> list[Check]:
 
 
 def _lost_share(
-    report: Report, causes: Iterable[Cause], measured: float = 0.0, otherwise: float = 0.0
+    report: Report, kinds: Collection[str], measured: float = 0.0, otherwise: float = 0.0
 ) -> float:
-    """Returns the share of the time that was lost to these causes; `otherwise` if no episode of
-    them was found. Of a measured share of the time, the part that was lost is then unknown, unless
-    it is small."""
-    found_share = sum(report.shares.get(cause, 0.0) for cause in causes)
+    """Returns the share of the time that was lost to these kinds; `otherwise` if no episode of them
+    was found. Of a measured share of the time, the part that was lost is then unknown, unless it is
+    small."""
+    shares = report.shares.items()
+    found_share = sum(share for cause, share in shares if kind_of_cause(*cause).key in kinds)
     return found_share or (nan if measured >= MIN_SHARE else otherwise)
 
 
 def _share_check(
     report: Report, key: str, name: str, share: float, *kinds: str, otherwise: float = 0.0
 ) -> Check:
-    """Returns a check whose measured number is a share of the time. `kinds`: kinds of the episodes
-    that report the loss."""
+    """Returns a check whose measured number is a share of the time. `kinds`: as in Check."""
     text = f"{100 * share:.{2 if share < 0.001 else 1}f} %"
-    causes = [cause for cause in report.shares if cause[0] in kinds]
-    lost_share = _lost_share(report, causes, share, otherwise)
-    return Check(key, name, f"{text} of time", lost_share, f"{name} ({text})", share)
+    lost_share = _lost_share(report, kinds, share, otherwise)
+    return Check(key, name, f"{text} of time", lost_share, f"{name} ({text})", kinds, share)
 
 
 def _checks_of_own_time(report: Report) -> Iterator[Check]:
@@ -415,9 +429,9 @@ def _checks_of_own_time(report: Report) -> Iterator[Check]:
     session, interval, sums, shares = report.session, report.interval, report.sums, report.shares
     variants, times = session.evaluator.variants, report.totals.times
     if variants["busy_hz"] and (clocks := _mean_clocks(report)):
-        slower = [cause for cause in shares if cause[0] in KINDS and KINDS[cause[0]].costs_cycles]
-        lost_share = _lost_share(report, slower)
-        yield Check("clock", "a clock below its ceiling", clocks, lost_share, f"clock ({clocks})")
+        kinds = tuple(kind.key for kind in KINDS.values() if kind.costs_cycles)
+        lost_share, brief = _lost_share(report, kinds), f"clock ({clocks})"
+        yield Check("clock", "a clock below its ceiling", clocks, lost_share, brief, kinds)
     if times.has_waits:
         waited_s = sums.by_cause[WAIT_CAUSE].sum() if WAIT_CAUSE in sums.by_cause else 0.0
         brief = f"waiting for a CPU ({percent(shares.get(WAIT_CAUSE, 0.0))} %)"
@@ -426,8 +440,8 @@ def _checks_of_own_time(report: Report) -> Iterator[Check]:
             wait_text = f"{short_duration(waited_s)} of {short_duration(sums.whole_s)}"
         if times.longest_wait_s >= MIN_LONG_WAIT_S:
             wait_text += f", once {short_duration(times.longest_wait_s)} or longer"
-        lost_share = _lost_share(report, [WAIT_CAUSE])
-        yield Check("wait", "tasks waiting for a CPU", wait_text, lost_share, brief)
+        lost_share = _lost_share(report, kinds := ("scheduler",))
+        yield Check("wait", "tasks waiting for a CPU", wait_text, lost_share, brief, kinds)
     hard, soft = (session.counters.rates(session.run.delta, key) for key in INTERRUPT_COUNTERS)
     if report.is_whole_run and hard is not None and soft is not None:
         interrupt_share = job_mean(report, hard + soft)
@@ -459,29 +473,31 @@ def _checks_of_own_time(report: Report) -> Iterator[Check]:
 
 def _checks_of_shared_hardware(report: Report) -> Iterator[Check]:
     """Yields the checks for losses to other users of a core, a package or the machine, and heat."""
-    session, interval, shares = report.session, report.interval, report.shares
+    session, interval = report.session, report.interval
     variants, is_read = session.evaluator.variants, not has_unread_cpu(report)
     unjudged = _unjudged_sibling_share(report)
     if session.has_smt and variants["ipc"] and isfinite(unjudged):
-        cause = "neighbour", "sibling"
         result = "no task ran slower than when alone"
-        if shares.get(cause):
+        if report.shares.get(("neighbour", "sibling")):
             result = "tasks ran slower than when alone"
         elif unjudged >= MIN_SHARE:
             result = f"unknown for {whole_percent(unjudged)} of the time"
-        lost_share = _lost_share(report, [cause], unjudged)
-        yield Check("sibling", "tasks slowed by a sibling", result, lost_share, "siblings")
+        lost_share, name = _lost_share(report, ["sibling"], unjudged), "tasks slowed by a sibling"
+        yield Check("sibling", name, result, lost_share, "siblings", ("sibling",))
     if MEMORY_SHARE in interval.machine and variants["ipc"] and is_read:
         gb_per_s = sum(interval.machine[name] for name in MEMORY_COUNTERS) / 1e9
         if isfinite(gb_per_s):
             result = f"{gb_per_s:.1f} GB/s"
-            lost_share = _lost_share(report, [("neighbour", "memory")])
-            brief = f"memory bandwidth ({result})"
-            yield Check("memory", "saturated memory bandwidth", result, lost_share, brief)
+            lost_share, brief = _lost_share(report, ["memory"]), f"memory bandwidth ({result})"
+            name = "saturated memory bandwidth"
+            yield Check("memory", name, result, lost_share, brief, ("memory",))
     if session.neighbours.cache.is_available and is_read:
-        lost_share = _lost_share(report, [("neighbour", "cache")])
-        result, brief = "more misses" if lost_share else "no more misses", "the share of the L3"
-        yield Check("cache", "data displaced from the L3", result, lost_share, brief)
+        lost_share, brief = _lost_share(report, ["cache"]), "the share of the L3"
+        result, name = (
+            "more misses" if lost_share else "no more misses",
+            "data displaced from the L3",
+        )
+        yield Check("cache", name, result, lost_share, brief, ("cache",))
     steal = interval.values.mean("steal", session.selected)
     if variants["steal"] and isfinite(steal):
         check = _share_check(report, "steal", "steal", steal, STEAL_CAUSE[0])

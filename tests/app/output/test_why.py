@@ -452,6 +452,23 @@ def test_heat_is_not_ruled_out_while_a_cause_is_unknown(cause: str, is_ruled_out
     assert ("heat (98 °C)" in named.ruled_out_losses) == is_ruled_out
 
 
+@pytest.mark.parametrize(("scenario", "start_s", "loss"), [
+    ("turbo-drop", 8, "clock"), ("license", 6, "clock"), ("throttle", 20, "clock"),
+    ("throttle", 8, "involuntary halts"), ("halts", 5, "involuntary halts"),
+    ("neighbour", 26, "steal"), ("guest", 27.2, "steal"),
+])  # fmt: skip
+def test_a_loss_is_not_ruled_out_while_an_episode_of_it_has_just_begun(
+    scenario: str, start_s: float, loss: str
+) -> None:
+    for seconds, is_ruled_out in [(start_s - 1, True), (start_s + 0.3, False)]:
+        _, result = session_and_report(scenario, seconds)
+        check = next(c for c in result.checks if c.brief_result.startswith(loss))
+        assert check.share < MIN_SHARE
+        assert (check.brief_result in result.ruled_out_losses) is is_ruled_out
+    elsewhere = replace(result, episodes=[replace(e, cpus=[99]) for e in result.episodes])
+    assert check.brief_result in elsewhere.ruled_out_losses, "no task runs on its CPU"
+
+
 @pytest.mark.parametrize(("pressure", "is_ruled_out"), [(0.0001, True), (0.003, False)])
 def test_little_memory_pressure_of_many_cpus_does_not_rule_out_memory_for_a_job(
     pressure: float, is_ruled_out: bool
