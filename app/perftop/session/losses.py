@@ -393,8 +393,9 @@ class Totals(TaskTimeSpan):
 
     def minus(self, earlier: Totals) -> Totals:
         """Returns the totals after the end of `earlier`, which must have the same start."""
+        times = self.times.minus(earlier.times, (self.end_ns - earlier.end_ns) / 1e9)
         return Totals(
-            earlier.end_ns, self.end_ns, self.times.minus(earlier.times),
+            earlier.end_ns, self.end_ns, times,
             self.losses.minus(earlier.losses), self.sample_count - earlier.sample_count,
             self.suspect_count - earlier.suspect_count,
             self.span.minus(earlier.span, earlier.end_ns),

@@ -144,9 +144,11 @@ def phases(moments: JobMoments, start: JobMoment, end: JobMoment) -> list[RunPha
 
 def _phases_between(moments: Sequence[JobMoment]) -> list[RunPhase]:
     return [
-        RunPhase(first.time_ns, last.time_ns, last.times.minus(first.times), first.label or "")
+        RunPhase(
+            first.time_ns, last.time_ns, last.times.minus(first.times, span_s), first.label or ""
+        )
         for first, last in pairwise(moments)
-        if last.time_ns > first.time_ns
+        if (span_s := (last.time_ns - first.time_ns) / 1e9) > 0
     ]
 
 

@@ -75,8 +75,9 @@ class TaskTimes:
     switches: int = 0
     """Number of times that the task gave up or lost its CPU; 0 if unknown."""
     longest_s: float = 0.0
-    """Lower bound in s of the longest wait: the maximum of all readings' mean waits or, in a
-    difference of two sums, at least its own mean wait."""
+    """Lower bound in s of the longest wait: the maximum of all readings' mean waits. A difference
+    of two sums has at least its own mean wait and at most its length: the kernel counts a wait only
+    at its end, and it may have begun earlier."""
     without_waits_s: float = 0.0
     """Seconds of `run_s` from records without waiting times."""
     state_error_s: float = 0.0
@@ -284,11 +285,12 @@ class RunTimes:
         """Whether waiting times are known. A single snapshot covers too little time."""
         return self.job_has_waits or self.wait_snapshots >= MIN_WAIT_SNAPSHOTS
 
-    def minus(self, earlier: RunTimes) -> RunTimes:
-        """Returns the times minus those of `earlier`, without tasks that have been idle since."""
+    def minus(self, earlier: RunTimes, span_s: float) -> RunTimes:
+        """Returns the times minus those of `earlier`, without tasks that have been idle since.
+        `span_s`: seconds between the two."""
         difference = self.copy(job_only=True)
-        difference.threads = _times_since(self.threads, earlier.threads)
-        difference.tasks = _times_since(self.tasks, earlier.tasks)
+        difference.threads = _times_since(self.threads, earlier.threads, span_s)
+        difference.tasks = _times_since(self.tasks, earlier.tasks, span_s)
         difference._quotas = self.quotas.minus(earlier.quotas)  # noqa: SLF001 - our class
         difference.io_stall_s -= earlier.io_stall_s
         difference.covered_s -= earlier.covered_s
@@ -509,10 +511,16 @@ def sum_times(times: Iterable[TaskTimes], comm: str = "") -> TaskTimes:
 
 
 def _times_since(
-    times: Mapping[K, TaskTimes], earlier: Mapping[K, TaskTimes]
+    times: Mapping[K, TaskTimes], earlier: Mapping[K, TaskTimes], span_s: float
 ) -> dict[K, TaskTimes]:
     """Returns the times minus `earlier`, without tasks that have no record since then."""
-    pairs = ((key, task, earlier.get(key)) for key, task in times.items())
-    new_times = {key: task.minus(old) for key, task, old in pairs if old is not task}
-    items = new_times.items()
-    return {key: task for key, task in items if max(task.run_s, task.wait_s, task.elapsed_s) > 0}
+    new_times: dict[K, TaskTimes] = {}
+    for key, task in times.items():
+        if (old := earlier.get(key)) is task:
+            continue
+        since = task.minus(old)
+        if since.longest_s > span_s:
+            since = replace(since, longest_s=span_s)
+        if max(since.run_s, since.wait_s, since.elapsed_s) > 0:
+            new_times[key] = since
+    return new_times

@@ -76,7 +76,7 @@ def test_the_share_of_waiting_is_of_the_time_whose_waits_are_known() -> None:
     task = times.tasks[1, "a", 0]
     assert (task.run_s, task.wait_s, task.wanted_s) == (1.5, 1.0, 2.0)
     assert task.by_cpu == {0: 2.0}
-    later = times.minus(RunTimes([0]))
+    later = times.minus(RunTimes([0]), 3.0)
     assert later.tasks[1, "a", 0].wanted_s == 2.0
 
 
@@ -92,6 +92,17 @@ def test_the_times_since_an_earlier_record_are_differences() -> None:
     shorter, unknown = later.with_record(1, 0.0, 0.125, 7), later.with_record(1, 0.0, 0.125)
     assert shorter.minus(later).longest_s == 0.125 / 8
     assert unknown.minus(later).longest_s == 0, "as many waits as you like"
+
+
+@pytest.mark.parametrize(("span_s", "longest_s"), [(0.5, 0.5), (4.0, 3.0)])
+def test_a_wait_that_began_earlier_is_at_most_as_long_as_the_span(
+    span_s: float, longest_s: float
+) -> None:
+    """The kernel counts a wait at its end."""
+    times = RunTimes([0])
+    times.threads[ROOT, ROOT] = TaskTimes("job").with_record(0, 0.25, 3.0, 0)
+    since = times.minus(RunTimes([0]), span_s)
+    assert (since.longest_wait_s, times.longest_wait_s) == (longest_s, 3.0)
 
 
 def times_in_states(*letters: str, ran: float = 0.0, waited: float = 0.0) -> RunTimes:
@@ -150,7 +161,7 @@ def test_io_pressure_bounds_the_waits_of_one_task() -> None:
     session_of(session, messages)
     stalled_s = session.run_interval().machine["pressure_io"] * session.totals().elapsed_s
     assert 0 < 1.05 * stalled_s < session.run_times.io_stall_s < 8 * stalled_s
-    later = session.run_times.minus(session.run_times.copy())
+    later = session.run_times.minus(session.run_times.copy(), 0.0)
     assert later.io_stall_s == 0
 
 
@@ -408,8 +419,9 @@ def test_tasks_missing_from_snapshots_may_wait(count: int, share: float, hidden_
         assert times.has_waits == (second > 1), "one snapshot is too short to tell"
         if second == 1:
             first = times.copy()
-    assert times.minus(first).truncated_s.get(0, 0.0) == pytest.approx(hidden_s)
-    assert times.minus(first).wait_snapshots == 3
+    later = times.minus(first, 3.0)
+    assert later.truncated_s.get(0, 0.0) == pytest.approx(hidden_s)
+    assert later.wait_snapshots == 3
 
 
 def test_tasks_of_an_idle_machine_do_not_wait() -> None:
