@@ -127,9 +127,9 @@ class CoreTime:
         self.unlisted_s = np.zeros((len(session.hello.packages) + 1, len(CORE_STATES)))
         """Seconds of cores that are no longer in the core list, by package. The last row is for
         cores of no known package."""
-        self._owed_s = np.zeros(len(self.cores.lists))
-        """Seconds of each core that its next read will cover; negative if the reads so far cover
-        more time than the samples."""
+        self._owed_s = np.zeros((2, len(self.cores.lists)))
+        """Seconds of each core that its next reads will cover, now and after its last read but one;
+        negative if the reads so far cover more time than the samples."""
         self.ceiling_hz: Floats = np.full(len(self.cores.lists), np.nan)
         """The lowest turbo ceiling of each core in the newest sample."""
 
@@ -141,27 +141,31 @@ class CoreTime:
         core_online = cores.sum_of_threads(self._session.online.astype(float)) > 0
         read_s = cores.max_of_threads(sample.delta.tables["cpu"].ticks) / counters.stamp_hz
         read_s = np.where(core_online & np.isfinite(read_s), read_s, 0.0)
-        self._owed_s = np.where(core_online, self._owed_s + span_s - read_s, 0.0)
+        owed_s, owed_before_s = self._owed_s
+        owed_s = np.where(core_online, owed_s + span_s - read_s, 0.0)
         finite = np.isfinite(sample.split.states)
         known_s = np.where(finite, sample.split.states, 0.0) * read_s[:, None]
         self.seconds[:, :-1] += known_s
         self.seconds[:, -1] += np.where(finite.all(axis=1), 0.0, read_s - known_s.sum(axis=1))
         delay_s = MAX_READ_DELAY * self._session.hello.sample_ns / 1e9
-        is_lost = (read_s > 0) & (self._owed_s > delay_s)
-        self.seconds[is_lost, -1] += self._owed_s[is_lost]
-        self._owed_s[is_lost] = 0.0
+        # The time that an early read leaves over is covered by the next read, so it is not lost.
+        lost_s = np.where(read_s > 0, np.minimum(owed_s, owed_before_s), 0.0)
+        lost_s[lost_s <= delay_s] = 0.0
+        self.seconds[:, -1] += lost_s
+        owed_s -= lost_s
+        self._owed_s = np.array([owed_s, np.where(read_s > 0, owed_s, owed_before_s)])
 
     def _regroup(self, new_cores: Cores) -> None:
         """Uses a new core list. Adds the time of old cores to the new cores with their CPUs."""
         old_cores, seconds, owed_s = self.cores, self.seconds, self._owed_s
         self.cores, count = new_cores, len(new_cores.lists)
-        self.seconds, self._owed_s = np.zeros((count, len(CORE_STATES))), np.zeros(count)
+        self.seconds, self._owed_s = np.zeros((count, len(CORE_STATES))), np.zeros((2, count))
         for old_core, new_core in enumerate(new_cores.core_indexes(old_cores.lists)):
             if new_core < 0:
                 self.unlisted_s[old_cores.package[old_core]] += seconds[old_core]
             else:
                 self.seconds[new_core] += seconds[old_core]
-                self._owed_s[new_core] = owed_s[old_core]
+                self._owed_s[:, new_core] = owed_s[:, old_core]
 
 
 # --- sums by owner of tasks
