@@ -368,7 +368,8 @@ def step_run(step: int, *, ascii_: bool) -> Run:
 
 @lru_cache(maxsize=4096)
 def history_runs(cells: bytes, *, pair: bool, ascii_: bool) -> tuple[Run, ...]:
-    """Returns the runs of a history from codes of `pack_step_pairs` (`pair`) or `heat_steps`."""
+    """Returns the runs of a history from codes of `heat_steps` or, with `pair`, `pack_step_pairs`.
+    ASCII cannot draw pairs."""
     pairs = half_cells(ascii_=False)
     runs = [pairs[cell] if pair else step_run(cell, ascii_=ascii_) for cell in cells]
     return tuple(join_cells(runs))

@@ -220,7 +220,9 @@ class RowHistories:
         values = self._bins.values
         first, second = np.split(strips.heat_steps(values[bins - busy_width :, 0].T), 2)
         pairs = self._pairs[[*rows], None]
-        cells = np.where(pairs, strips.pack_step_pairs(first, second), first)
+        # ASCII has no half cells: a cell shows the busier of two threads.
+        both = np.maximum(first, second) if self._ascii else strips.pack_step_pairs(first, second)
+        cells = np.where(pairs, both, first)
         self._busy_cells = {row: line.tobytes() for row, line in zip(rows, cells, strict=True)}
         if ipc_width:
             util, ipc_values = values[-ipc_width:, :, : len(rows)].swapaxes(0, 1)
@@ -231,7 +233,7 @@ class RowHistories:
             self._ipc_cells = dict(zip(rows, heights, strict=True))
 
     def busy_runs(self, row: int) -> tuple[Run, ...]:
-        pair = bool(self._pairs[row])
+        pair = bool(self._pairs[row]) and not self._ascii
         return strips.history_runs(self._busy_cells[row], pair=pair, ascii_=self._ascii)
 
     def ipc_runs(self, row: int, row_episode: RowEpisode | None) -> tuple[Run, ...]:

@@ -359,6 +359,13 @@ def test_a_moved_history_equals_a_new_one(scenario: str) -> None:
         for row in visible_rows:
             assert moved.busy_runs(row) == new.busy_runs(row)
             assert moved.ipc_runs(row, None) == new.ipc_runs(row, None)
+    plain = RowHistories(session, cores, 20, 12, ascii_=True)
+    plain.update(interval, visible_rows, moved.top_ipc)
+    for row in visible_rows:
+        text, plain_text = (strips.text(h.busy_runs(row)) for h in (moved, plain))
+        assert plain_text.isascii()
+        drawn, plain_drawn = ([cell != " " for cell in t] for t in (text, plain_text))
+        assert plain_drawn == drawn, "a cell also shows the second thread"
 
 
 @pytest.mark.parametrize("seconds", [8.3, 9.0], ids=["during the climb", "after the climb"])
