@@ -152,8 +152,8 @@ class Report:
     is_whole_run: bool
     findings: list[Finding] = field(default_factory=list)
     """All causes of losses, the costliest first."""
-    seen_share: float = 1.0
-    """Share of the command's CPU time that records of its threads cover."""
+    seen_share: float = nan
+    """Share of the command's CPU time that records of its threads cover; NaN where unknown."""
 
     @property
     def span_ns(self) -> int:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from math import isfinite
+from math import isfinite, nan
 
 import numpy as np
 
@@ -30,7 +30,14 @@ from perftop.model.kinds import (
     cause_of,
 )
 from perftop.model.tasks import STOP_REASONS
-from perftop.output.report import MAX_OWNER, MAX_SPARE_UTIL, Finding, Report, has_unread_cpu
+from perftop.output.report import (
+    MAX_OWNER,
+    MAX_SPARE_UTIL,
+    Finding,
+    Report,
+    has_unread_cpu,
+    seen_share,
+)
 from perftop.output.sentences import command_name, culprits, mid_sentence, sentence, text, victims
 from perftop.output.sentences import subject_of as cause_subject
 from perftop.output.waiting import (
@@ -75,7 +82,11 @@ def report(
     is_whole_run = totals is None
     totals = totals or session.totals()
     threads, job = totals.times.threads.values(), session.neighbours.watched_job.name
+    share_seen = nan
     if command := argv or session.command:
+        if is_whole_run and isfinite(session.command_cpu_s):
+            seen_s = sum(thread.run_s for thread in threads)
+            share_seen = seen_share(seen_s, session.command_cpu_s)
         busiest = max(threads, key=lambda thread: thread.run_s, default=None)
         job = command_name(command, "" if busiest is None else busiest.comm)
     elif job is not None and is_group(job):
@@ -87,7 +98,7 @@ def report(
         session, totals, interval or session.run_interval(),
         session.episodes(totals.start_ns, totals.end_ns),
         None if job is None else safe_text(job, MAX_NAME_LENGTH + 1), is_past,
-        is_past or bool(argv), is_whole_run,
+        is_past or bool(argv), is_whole_run, seen_share=share_seen,
     )  # fmt: skip
     shares = totals.losses.shares()
     findings = [_finding(empty, cause) for cause, share in shares.items() if share > 0]

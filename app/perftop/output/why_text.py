@@ -444,7 +444,7 @@ def why_json(report: Report, run: Line | None) -> Line:
         "start": end - totals.elapsed_s, "end": end, "elapsed_s": json_number(totals.elapsed_s),
         "samples": totals.sample_count, "suspect": totals.suspect_count,
         "lost": session.dropped_frames,
-        "run_ratio": None if run is None else json_number(report.seen_share),
+        "run_ratio": json_number(report.seen_share),
     }  # fmt: skip
     return {
         "type": "why", "answer": answer(report), "job": report.job,

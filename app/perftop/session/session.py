@@ -104,6 +104,8 @@ class Session:
         """Activity of the watched job in the current interval."""
         self.command: list[str] = []
         """Untrusted command of the watched job; [] if it was running before the recording."""
+        self.command_cpu_s = float("nan")
+        """CPU time in s of that command, once it has ended; NaN where unknown."""
         self.tracks_losses = self._tracks_run = False
         """Whether losses and times of tasks are added up."""
         self._start_sums()
@@ -313,6 +315,12 @@ class Session:
                 self.run_times.job.root = int(self.hello.watch)
                 argv = message.data.get("argv")
                 self.command = [*map(str, argv)] if isinstance(argv, list) else []
+            if message.kind == "run-end" and str(message.data.get("pid")) == self.hello.watch:
+                match message.data:
+                    case {"user_s": float(user_s), "sys_s": float(sys_s)} if (
+                        0 <= user_s < 1e12 and 0 <= sys_s < 1e12
+                    ):
+                        self.command_cpu_s = user_s + sys_s
             if message.kind in {"warning", "gap"}:
                 self._warn(message.time_ns, episodes.warning_text(message))
             if message.kind == "gap" and message.time_ns >= self.now_ns:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO
 
 from perfprobe import wire
@@ -23,7 +22,6 @@ from perftop.model.numbers import is_event_key
 from perftop.output import stat_lines, stat_text, why_report, why_text
 from perftop.output.export.fields import chosen_fields, with_events
 from perftop.output.export.json_lines import only_measures
-from perftop.output.report import seen_share
 from perftop.output.run_summary import run_line, time_use_lines
 from perftop.output.stat_lines import SCREEN_LINES, Line, StatTable
 from perftop.output.stat_text import Measurement
@@ -211,10 +209,9 @@ class Why(MeasuredConsumer):
         self.status = 0
         job, job_name = self.job, session.neighbours.watched_job.name
         argv = job.argv if job is not None and job_name == str(job.pid) else ()
+        if argv and self.command_window is not None and (run := self.command_window.run):
+            session.command_cpu_s = run.user_s + run.sys_s
         findings = why_report.report(session, argv, is_past=self._args.file is not None)
-        if self.command_window is not None and (run := self.command_window.run) is not None:
-            seen_s = sum(times.run_s for times in findings.totals.times.threads.values())
-            findings = replace(findings, seen_share=seen_share(seen_s, run.user_s + run.sys_s))
         if self._args.json:
             line = None if self.command_window is None else run_line(session, self.command_window)
             lines = [stat_lines.line_text(why_text.why_json(findings, line))]

@@ -4,7 +4,7 @@ and clues are named beside the causes."""
 from __future__ import annotations
 
 from dataclasses import replace
-from math import nan
+from math import isnan, nan
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,7 +24,7 @@ from why_reports import (
     session_of_job,
 )
 
-from perfprobe.wire import Identity
+from perfprobe.wire import Identity, Note
 from perftop.model.counters import Counters
 from perftop.model.kinds import STEAL_CAUSE, Episode
 from perftop.output import why_report
@@ -574,6 +574,26 @@ def test_own_waits_are_said_to_be_counted_for_a_job_with_known_states(
 ])  # fmt: skip
 def test_no_more_than_all_of_a_command_is_seen(seen_s: float, used_s: float, share: float) -> None:
     assert seen_share(seen_s, used_s) == share
+
+
+@pytest.mark.parametrize(("end", "share"), [
+    ({"pid": 1, "user_s": 9.0, "sys_s": 1.0}, 0.3), ({"pid": 2, "user_s": 9.0, "sys_s": 1.0}, nan),
+    ({"pid": 1, "user_s": "9", "sys_s": 1.0}, nan), ({"pid": 1, "user_s": nan, "sys_s": 1.0}, nan),
+    ({"pid": 1, "user_s": -9.0, "sys_s": 1.0}, nan), (None, nan),
+])  # fmt: skip
+def test_a_report_on_a_recorded_command_has_the_share_of_it_that_was_seen(
+    end: dict[str, object] | None, share: float
+) -> None:
+    """The recording has the command's CPU time in a note, which is untrusted."""
+    session = session_of_job(TaskTimes("make", run_s=3.0))
+    session.hello = replace(session.hello, watch="1")
+    session.apply(Note("run-start", session.now_ns, data={"pid": 1, "argv": ["make"]}))
+    if end is not None:
+        session.apply(Note("run-end", session.now_ns, data=end))
+    result = report(session, is_past=True)
+    assert result.seen_share == pytest.approx(share, nan_ok=True)
+    assert result.is_partly_seen is (share == 0.3)
+    assert isnan(report(session, totals=session.totals()).seen_share), "of a part, it is unknown"
 
 
 @pytest.mark.parametrize(("threads", "least"), [(1, 7.0), (4, 3.0)])
