@@ -7,17 +7,32 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import trees
 from command import read_some, running_command
 from waiting import MAX_WAIT_S
 
+from perfprobe.cpu import files
 from perfprobe.errors import error_sentence
 
 CPUS = 40
 MAX_OPEN_FILES = 64
 """Limit of open files, too low for the CPUs."""
+
+
+@pytest.mark.parametrize(("size", "reads"), [(2, 1), (2047, 1), (2048, 2), (5000, 2)])
+def test_a_short_file_that_stays_open_is_read_once(
+    size: int, reads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, counted = tmp_path / "f", Mock(side_effect=os.pread)
+    path.write_bytes(b"1" * size)
+    monkeypatch.setattr(files.os, "pread", counted)
+    file = files.OpenFile(str(path), 1 << 20)
+    assert len(file.read()) == size
+    file.close()
+    assert counted.call_count == reads
 
 
 @pytest.mark.parametrize("source", ["auto", "os"])

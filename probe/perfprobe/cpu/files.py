@@ -11,6 +11,10 @@ from perfprobe.cpu import cpu_sets
 CPU_DIRECTORY = "sys/devices/system/cpu"
 MAX_SMALL_BYTES = 4096  # bytes of a file of /sys, of which the kernel prints at most a page
 
+MIN_CUT_BYTES = 2048
+"""Minimum bytes of a read that may not be the last. The kernel fills a page with whole lines, and
+those of the files that stay open are far shorter than half a page."""
+
 
 def open_file(path: str | Path) -> int:
     """Opens a file for reading. Raises OSError. It does not wait for the writer of a fifo, which
@@ -60,6 +64,8 @@ class OpenFile:
             fd = self.fd()
             while chunk := os.pread(fd, self._limit + 1 - len(content), len(content)):
                 content += chunk
+                if len(chunk) < MIN_CUT_BYTES:
+                    break
         except OSError:
             return ""
         return content.decode("utf-8", "replace") if len(content) <= self._limit else ""
