@@ -364,8 +364,12 @@ def _episode_runs(state: FleetState, episode: SharedEpisode, size: int) -> list[
     cause = fleet_state.cause_name(episode.kind, episode.cause), fleet_state.depth_text(episode)
     description = safe_cells(" · ".join([", ".join(filter(None, cause)), *names]))
     text = f"{fit(name, min(24, max(10, room // 4)))} {description}"
-    sign = fleet_state.episode_marker(episode.kind), "alarm" if episode.end is None else "dim"
-    left_runs = [(f"{time_of_day(episode.start)} ", style), sign, (f" {fit(text, room)}", style)]
+    sign, sign_style = fleet_state.episode_sign(episode.kind, episode.cause)
+    left_runs = [
+        (f"{time_of_day(episode.start)} ", style),
+        (sign, sign_style if episode.end is None else "dim"),
+        (f" {fit(text, room)}", style),
+    ]
     return justify(left_runs, [(length, style)], size)
 
 

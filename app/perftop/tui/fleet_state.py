@@ -11,7 +11,7 @@ from perftop.base.text import ELLIPSIS, GHZ, fit, long_duration, time_of_day
 from perftop.draw.charts import Glyphs
 from perftop.draw.columns import DOUBTED_SIGN, UNKNOWN_TEXTS, Run, fold_similar
 from perftop.draw.strips import Line, safe_cells
-from perftop.model.kinds import KINDS, UNKNOWN_KIND, cause_of, kind_of_cause
+from perftop.model.kinds import cause_of, kind_of_cause, severity_rank
 from perftop.session.fleet import Fleet, SharedEpisode, TableSelection
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, Machine, MachineEpisode
 from perftop.session.losses import WAIT_CAUSE, Cause
@@ -130,15 +130,14 @@ def worst_marker(machine: Machine) -> Run:
     suspect counter, or for no loss; blank if its losses are unknown."""
     if not machine.is_answering:
         return SILENT_SIGN, "dim" if machine.why == "connecting" else "alarm"
-    kinds = {episode.group[0] for episode in machine.running if episode.is_wrong}
-    worst_kind = next((kind for kind in KINDS if kind in kinds), "")
+    groups = [episode.group for episode in machine.running if episode.is_wrong]
     cause = machine.cause
     if cause[0] and cause not in {episode.group for episode in machine.running}:
         return kind_of_cause(*cause).marker, "alarm" if cause[0] == WAIT_CAUSE[0] else "over"
-    if not worst_kind:
+    if not groups:
         normal: Run = (CALM_SIGN, "good") if isfinite(machine.numbers["lost"]) else (" ", "text")
         return (DOUBTED_SIGN, "warn") if machine.suspect_count else normal
-    return KINDS[worst_kind].marker, "warn" if worst_kind == "suspect" else "alarm"
+    return episode_sign(*min(groups, key=lambda group: severity_rank(group[0])))
 
 
 def silence_text(machine: Machine, now: float) -> str:
@@ -194,7 +193,7 @@ def _loss_wordings(machine: Machine) -> list[str]:
     text = "Nothing is slowing it down"
     last = next((e for e in reversed(machine.ended) if e.is_wrong), None)
     if last is not None and last.end is not None:
-        short_text = f"{text}; last: {episode_marker(last.kind)}"
+        short_text = f"{text}; last: {episode_sign(*last.group)[0]}"
         duration = long_duration(round(1e9 * (last.end - last.start)))
         end_text = time_of_day(last.end)
         long_text = f"{short_text} {short_cause(*last.group)}, {duration}, {end_text}"
@@ -287,8 +286,11 @@ def heat_scale(state: FleetState, key: str) -> Scale:
 # --- episodes
 
 
-def episode_marker(kind: str) -> str:
-    return KINDS.get(kind, UNKNOWN_KIND).marker
+def episode_sign(kind: str, cause: str) -> Run:
+    """Returns the marker of a running episode, in the style that the overview uses."""
+    known_kind = kind_of_cause(kind, cause)
+    style = "alarm" if known_kind.is_wrong else "warn" if kind == "suspect" else "text"
+    return known_kind.marker, style
 
 
 def cause_name(kind: str, cause: str) -> str:
@@ -308,7 +310,7 @@ def depth_text(episode: SharedEpisode) -> str:
     low, high = episode.min_depth, episode.depth
     if high is None or low is None or high <= 0:
         return ""
-    depth_unit = KINDS.get(episode.kind, UNKNOWN_KIND).depth
+    depth_unit = kind_of_cause(episode.kind, episode.cause).depth
     if depth_unit == "count":
         return f"{high:.0f} times"
     texts = [f"{v / 1e9:.2f}" if depth_unit == "hz" else f"{100 * v:.1f}" for v in (low, high)]

@@ -19,7 +19,7 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from perftop.draw import strips
-from perftop.model.kinds import CAUSES, STEAL_CAUSE
+from perftop.model.kinds import CAUSES, STEAL_CAUSE, Episode
 from perftop.session.fleet import Fleet, SharedEpisode
 from perftop.session.fleet_machine import UNKNOWN_NUMBERS, LiveMachine, Machine, MachineEpisode
 from perftop.session.losses import WAIT_CAUSE
@@ -28,7 +28,7 @@ from perftop.tui.app import PerfTopApp
 from perftop.tui.config import Config
 from perftop.tui.fleet_screen import FleetScreen, FleetSource
 from perftop.tui.fleet_state import FleetState
-from perftop.tui.shared import keys
+from perftop.tui.shared import episode_style, keys
 from perftop.tui.shared.row_numbers import Scale
 
 SIZES = ((80, 24), (120, 30), (160, 50), (240, 70))
@@ -101,6 +101,17 @@ async def test_all_views_fit_all_sizes(fleet: Callable[[], Fleet], size: tuple[i
             lines = page_lines(source)
             assert "quit" in lines[-1]
             assert sum(bool(text) for text in lines) >= 8, view
+
+
+@pytest.mark.parametrize(("kind", "cause"), [
+    ("something new", "unknown"), ("neighbour", "memory"), ("steal", "hypervisor"), ("suspect", ""),
+    ("offline", "unknown"),
+])  # fmt: skip
+def test_a_running_episode_has_the_marker_of_the_overview(kind: str, cause: str) -> None:
+    machine = Machine("m", is_answering=True, numbers={**UNKNOWN_NUMBERS, "lost": 0.0})
+    machine.running = [MachineEpisode("m", kind, cause, 0.0, None)]
+    shown = episode_style.marker_run(Episode(kind, [0], 0, cause=cause))
+    assert fleet_state.worst_marker(machine) == shown
 
 
 def test_a_loss_without_an_episode_has_a_verdict() -> None:
