@@ -115,11 +115,15 @@ def perf_check_of_stream(check: Check, keys: Collection[str], missing: Sequence[
     needed_keys = {
         counter for name in names for counters in COUNTERS_NEEDED[name] for counter in counters
     }
-    reason = next((m for m in missing if m.what in needed_keys and m.cpus is None), None)
-    reason_text = check.why if reason is None else f"{check.why}; {reason.what}: {reason.why}"
+    keys_by_reason: dict[tuple[str, str | None], list[str]] = {}
+    for m in missing:
+        if m.what in needed_keys and m.cpus is None:
+            keys_by_reason.setdefault((m.why, m.fix), []).append(m.what)
+    reasons = [f"{', '.join(names)}: {why}" for (why, _), names in keys_by_reason.items()]
+    fixes = dict.fromkeys(fix for _, fix in keys_by_reason if fix is not None)
     state: State = "limited" if len(names) < len(COUNTERS_NEEDED) else "not usable"
-    fix = check.fix if reason is None else reason.fix
-    return Check(check.what, state, reason_text, ", ".join(names), fix)
+    fix = "; ".join(fixes) or None if reasons else check.fix
+    return Check(check.what, state, "; ".join([check.why, *reasons]), ", ".join(names), fix)
 
 
 def _memory_check(root: Path) -> Check:

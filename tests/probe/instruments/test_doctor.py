@@ -76,6 +76,10 @@ def test_the_perf_check_depends_on_which_counters_worked(
     assert (tried.state, tried.lost) == (state, lost)
     if lost:
         assert (tried.why, tried.fix) == ("core PMU cpu; ref: no counter", "none")
+        missing += [Missing("cycles", "in use", "stop it"), Missing("mperf", "no counter", "none")]
+        both = doctor.perf_check_of_stream(result, set(), missing)
+        assert both.why == "core PMU cpu; ref, mperf: no counter; cycles: in use"
+        assert both.fix == "none; stop it"
     refused = Check("perf counters", "not usable", "forbidden")
     assert doctor.perf_check_of_stream(refused, keys, missing) == refused
 
