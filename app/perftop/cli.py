@@ -22,6 +22,7 @@ from perftop.base.text import (
     is_full_terminal,
     supports_colour,
     supports_unicode,
+    terminal_problem,
 )
 from perftop.verbs import (
     doctor,
@@ -113,7 +114,7 @@ COMMAND_VERBS = ("live", "stat", "record", "why")
 
 def main(argv: list[str] | None = None) -> int:
     arguments_given, command = split_command(list(sys.argv[1:] if argv is None else argv))
-    arguments = add_default_verb(arguments_given, command, screen=options.is_at_terminal())
+    arguments = add_default_verb(arguments_given, command, screen=terminal_problem() is None)
     try:
         try:
             args = _parse_arguments(translate_foreign_options(arguments), command)
@@ -380,4 +381,4 @@ def translate_foreign_options(arguments: Sequence[str]) -> list[str]:
 
 def _as_milliseconds(text: str) -> str:
     """Returns a number without a unit as milliseconds, and other text unchanged."""
-    return f"{text}ms" if text.isdecimal() else text
+    return f"{text}ms" if text.isascii() and text.isdecimal() else text

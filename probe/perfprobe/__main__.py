@@ -21,6 +21,7 @@ from perfprobe.errors import (
     error_sentence,
     with_remedy,
 )
+from perfprobe.stream_options import parse_cpu, parse_number
 
 EXIT_FAILED, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_INTERRUPTED = 1, 2, 3, 130
 
@@ -96,10 +97,10 @@ def _parser() -> argparse.ArgumentParser:
     json_option.add_argument("--json", action="store_true", help="the default and only format")
 
     stream = verbs.add_parser("stream", parents=[root], help="write frames to stdout (msgpack)")
-    stream_options.add_options(stream, float, "0.1")
+    stream_options.add_options(stream, parse_number, "0.1")
     stream.add_argument("--watch-tree", metavar="PID", help="a process and all its descendants")
     text = "seconds between writes, at most 1 (default: write each sample immediately)"
-    stream.add_argument("--batch", type=float, metavar="SECONDS", help=text)
+    stream.add_argument("--batch", type=parse_number, metavar="SECONDS", help=text)
     stream.set_defaults(verb=_stream, sample=0.1)
 
     on_files = [root, json_option]
@@ -119,20 +120,21 @@ def _parser() -> argparse.ArgumentParser:
     text = "cost and resolution of reading the time"
     timers = verbs.add_parser("timers", parents=[json_option], help=text)
     text = "CPU to measure (default: the current one)"
-    timers.add_argument("--cpu", type=int, metavar="N", help=text)
+    timers.add_argument("--cpu", type=parse_cpu, metavar="N", help=text)
     timers.set_defaults(verb=_timers)
 
     text = "measure the clock of one CPU from idle until steady, as raw points"
     ramp = verbs.add_parser("ramp", parents=[json_option], help=text)
     cpu_text = "CPU to measure (default: the last one allowed)"
-    ramp.add_argument("--cpu", type=int, metavar="N", help=cpu_text)
+    ramp.add_argument("--cpu", type=parse_cpu, metavar="N", help=cpu_text)
     ramp.add_argument("--isa", default="scalar", metavar="scalar|avx2|avx512")
-    ramp.add_argument("--seconds", type=float, default=5.0, metavar="S", help="all runs together")
+    text = "all runs together"
+    ramp.add_argument("--seconds", type=parse_number, default=5.0, metavar="S", help=text)
     ramp.set_defaults(verb=_ramp)
 
     text = "measure the cost of a wake-up, by idle state and waker"
     wake = verbs.add_parser("wake", parents=[json_option], help=text)
-    wake.add_argument("--cpu", type=int, metavar="N", help=cpu_text)
+    wake.add_argument("--cpu", type=parse_cpu, metavar="N", help=cpu_text)
     wake.set_defaults(verb=_wake)
 
     selftest = verbs.add_parser("selftest", parents=on_files, help="check all counters")
@@ -144,7 +146,7 @@ def _parser() -> argparse.ArgumentParser:
     text = "print true values of a simulated machine, as JSON lines"
     truth = verbs.add_parser("truth", help=text)
     truth.add_argument("spec", metavar="sim:SCENARIO[,…]")
-    truth.add_argument("--duration", type=float, default=10.0, metavar="SECONDS")
+    truth.add_argument("--duration", type=parse_number, default=10.0, metavar="SECONDS")
     truth.set_defaults(verb=_truth)
     return parser
 

@@ -4,6 +4,7 @@ them on to perfprobe. They are outside the wire package, because `--help` need n
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,20 @@ _OPTIONS = (
      ("also count these events: NAME, NAME:u (user space), NAME:k (kernel), {a,b} (a group), rUUEE "
       "(a raw code), cpu/event=0xd1,umask=1,name=NAME/")),
 )  # fmt: skip
+
+
+def parse_number(text: str) -> float:
+    """Parses an unsigned number. float() would also accept nan, underscores, blanks and the digits
+    of all scripts."""
+    if re.fullmatch(r"[0-9]*\.?[0-9]+(e[+-]?[0-9]+)?", text) is None:
+        raise argparse.ArgumentTypeError(f"invalid number {text!r} (try 1 or 0.5)")
+    return float(text)
+
+
+def parse_cpu(text: str) -> int:
+    if re.fullmatch("[0-9]{1,6}", text) is None:
+        raise argparse.ArgumentTypeError(f"invalid CPU {text!r} (try 0)")
+    return int(text)
 
 
 def forwarded_options(options: argparse.Namespace) -> list[str]:
@@ -53,7 +68,7 @@ def add_options(
         if "--events" in names and not events:
             continue
         parse_sample = sample if "--sample" in names else str
-        metavar = "SECONDS" if parse_sample is float else output
+        metavar = "SECONDS" if parse_sample is parse_number else output
         note = f" (default: {default})" if "--sample" in names else ""
         parser.add_argument(*names, type=parse_sample, metavar=metavar, help=text + note)
     if events:

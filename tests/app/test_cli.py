@@ -18,6 +18,7 @@ import pytest
 from command import argv, run_in_process
 from waiting import MAX_WAIT_S
 
+from perfprobe import stream_options
 from perftop import cli
 from perftop.base.errors import USAGE
 from perftop.process import job, job_terminal
@@ -109,12 +110,17 @@ WRONG = {
     "replay a --align command": "--align needs two recordings",
     "why . -- true": "a recording or a command, not both",
     "diff a": "diff needs two files",
+    "diff /dev/zero a": "/dev/zero is not a perftop recording",
     "diff - a": "diff cannot read stdin: save the recording to a file",
     "diff a b c": "diff needs two files",
     "diff --a a": "diff needs two files",
     "diff a b --a c": "diff needs two files",
     "ramp --seconds 100": "--seconds 100: must be from 1 to 60",
     "ramp --cpu x": "--cpu: invalid CPU 'x' (try 0, or all)",
+    "stat -I \u0661": "invalid duration '\u0661' (try 100ms, 1s, 5m)",
+    "ramp --cpu \u0661": "--cpu: invalid CPU '\u0661' (try 0, or all)",
+    **{f"ramp --seconds {number}": f"--seconds: invalid number '{number}' (try 1 or 0.5)"
+       for number in ("x", "1_0", "\uff15", "nan", "inf", "-5")},
     "timers --cpu 99999": "--cpu 99999: no such CPU",
     "timers --cpu x": "--cpu: invalid CPU 'x' (try 0)",
     "timers --sysroot .": "no option --sysroot",
@@ -139,9 +145,11 @@ WRONG = {
     "serve": "no socket to listen on; name one: --socket PATH",
     "serve --socket /nonexistent/s": "cannot listen on unix:/nonexistent/s",
     "serve --socket /x --group no-such-group": "no such group",
+    **{f"serve --socket /x --group {number}": "no such group"
+       for number in ("\u0661", "4294967295", "99999999999999999999")},
 }  # fmt: skip
 """Expected error message for each mistyped command line."""
-STATUSES = {"why 10s": 1, "diff a,b c,d": 1, "record -o .": 1, "why sh": 1,
+STATUSES = {"why 10s": 1, "diff a,b c,d": 1, "diff /dev/zero a": 4, "record -o .": 1, "why sh": 1,
             "serve --socket /nonexistent/s": 1, "stat --attach unix:/nonexistent/s": 3}  # fmt: skip
 """Exit statuses other than that of a usage error."""
 
@@ -205,7 +213,7 @@ def test_durations_below_a_millisecond_or_with_too_many_digits_are_refused(text:
 
 @pytest.mark.parametrize(("parse", "largest", "invalid"), [
     (options.parse_count, "999999999", ["1000000000", "0", "1.0", "-1", "+1"]),
-    (options.parse_cpu, "999999", ["1000000", "-1", ""]),
+    (stream_options.parse_cpu, "999999", ["1000000", "-1", ""]),
 ])  # fmt: skip
 def test_counts_and_cpus_have_a_limited_number_of_digits(
     parse: Callable[[str], int], largest: str, invalid: list[str]
@@ -273,7 +281,7 @@ def test_recordings_are_not_drawn_on_a_dumb_terminal(
     at_terminal(monkeypatch)
     monkeypatch.setenv("TERM", "dumb")
     assert cli.main(["replay", *files]) == USAGE
-    assert "the screen needs a terminal" in capsys.readouterr().err
+    assert "needs a terminal that can move its cursor, which TERM=dumb" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("spare_lines", "is_paged"), [(1, False), (0, True)])

@@ -76,6 +76,17 @@ def test_times_of_a_stream_have_limits(tmp_path: Path, option: str) -> None:
         assert command.main([*stream, option, seconds]) == command.EXIT_USAGE
 
 
+@pytest.mark.parametrize("arguments", [
+    "ramp --cpu \u0661", "wake --cpu 1_0", "timers --cpu +1", "ramp --seconds \u0661",
+    "ramp --seconds 1_0", "stream --source sim --sample 0_1", "stream --source sim --batch \u0661",
+])  # fmt: skip
+def test_numbers_have_plain_digits(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        command.main(arguments.split())
+    assert end.value.code == command.EXIT_USAGE
+    assert "invalid " in capsys.readouterr().err
+
+
 def test_the_tsc_is_measured_while_a_stream_opens_its_source(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from perftop.base.text import printable
+from perftop.base.text import printable, terminal_problem
 
 USAGE = 2
 """Exit status: the request is invalid."""
@@ -24,6 +24,12 @@ class Failed(Exception):  # noqa: N818 - what happened, not what class of mistak
         super().__init__(text)
         self.status = status
         self.lines = [text, *further_lines]
+
+
+def require_terminal(alternative: str) -> None:
+    """Raises Failed if no screen can be shown. `alternative`: what works without one."""
+    if (problem := terminal_problem()) is not None:
+        raise Failed(f"{problem}; {alternative}", USAGE)
 
 
 def failure_to(action: str, error: OSError) -> Failed:

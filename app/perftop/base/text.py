@@ -89,7 +89,7 @@ ELLIPSIS = "…"
 def fit(text: str, size: int) -> str:
     """Returns the text padded or cut to exactly `size` cells. Cut text ends with an ellipsis."""
     if len(text) > size:
-        return text[: size - 1] + ELLIPSIS if size > 1 else text[:size]
+        return text[: size - 1] + ELLIPSIS if size > 0 else ""
     return f"{text:<{size}}"
 
 
@@ -147,6 +147,15 @@ def supports_unicode() -> bool:
 def is_full_terminal(stream: TextIO) -> bool:
     """Returns whether the stream is a terminal that can do more than print lines."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def terminal_problem() -> str | None:
+    """Returns why stdin and stdout cannot be used for a screen; None if they can."""
+    if sys.stdin is None or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return "the screen needs a terminal"
+    if is_full_terminal(sys.stdout):
+        return None
+    return "the screen needs a terminal that can move its cursor, which TERM=dumb denies"
 
 
 def supports_colour(stream: TextIO) -> bool:

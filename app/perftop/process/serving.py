@@ -8,6 +8,7 @@ import contextlib
 import errno
 import grp
 import os
+import re
 import socket
 import stat
 import struct
@@ -36,6 +37,8 @@ _CREDENTIALS = struct.Struct("3i")
 QUEUE_BYTES = 2 << 20
 """Maximum bytes that wait for one reader, in addition to those in its socket."""
 MAX_READERS = 64
+MAX_GROUP_ID = (1 << 32) - 2
+"""The kernel uses the next number for "no change"."""
 STATE_KINDS = ("taken", "given-back")
 """Kinds of notes that describe a state, so that readers that connect later need them, too."""
 MAX_STATE_NOTES = 4096
@@ -152,9 +155,13 @@ def failure_to_listen(address: str, error: Exception) -> Failed:
 
 def group_id(name: str) -> int:
     try:
-        return int(name) if name.isdecimal() else grp.getgrnam(name).gr_gid
+        is_number = re.fullmatch("[0-9]+", name) is not None
+        number = int(name[:20]) if is_number else grp.getgrnam(name).gr_gid
     except KeyError:
-        raise Failed(f"--group {name}: no such group", USAGE) from None
+        number = MAX_GROUP_ID + 1
+    if number > MAX_GROUP_ID:
+        raise Failed(f"--group {name}: no such group", USAGE)
+    return number
 
 
 def may_read(peer: socket.socket, group: int | None) -> bool:

@@ -301,7 +301,7 @@ def _task_test(text: str, pids: Ranges, session: Session, interval: Interval | N
     tasks = {} if interval is None else interval.tasks
     by_cpu = (tasks.get(str(row.cpu)) for row in session.topology)
     records = [record if isinstance(record, list) else [] for record in by_cpu]
-    number = ((float(text), float(text)),) if text.isdecimal() else ()
+    number = ((float(text), float(text)),) if text.isascii() and text.isdecimal() else ()
     mask = _in_ranges([record[0] if record else None for record in records], pids + number)
     names = [record[1] if text and len(record) > 1 else None for record in records]
     part = text.casefold()

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from contextlib import ExitStack
 from itertools import islice
@@ -14,8 +13,7 @@ from typing import ClassVar
 from textual import events
 from textual.binding import BindingType
 
-from perftop.base.errors import USAGE, Failed
-from perftop.base.text import is_full_terminal
+from perftop.base.errors import require_terminal
 from perftop.draw.columns import Run
 from perftop.draw.strips import Line, safe_cells
 from perftop.output.compare import text as diff_text
@@ -173,7 +171,6 @@ def run(paths: tuple[Path, Path], alignment: Alignment, config: Config, *, mouse
     """Runs the app; returns the exit status. Raises Failed if there is nothing to show."""
     with ExitStack() as files:
         a, b = (files.enter_context(Recording(path)) for path in paths)
-        if not (sys.stdin.isatty() and is_full_terminal(sys.stdout)):
-            raise Failed("the screen needs a terminal; for pipes and files: perftop diff", USAGE)
+        require_terminal("for pipes and files: perftop diff")
         source = PairSource((a, b), alignment)
         return run_app(source, config, mouse=mouse)

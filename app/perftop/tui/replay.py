@@ -5,7 +5,6 @@ history, another section of the file is read into a new history."""
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
 from functools import partial
@@ -15,8 +14,8 @@ from pathlib import Path
 from textual.worker import Worker
 
 from perfprobe import wire
-from perftop.base.errors import USAGE, Failed
-from perftop.base.text import clock_time, is_full_terminal
+from perftop.base.errors import Failed, require_terminal
+from perftop.base.text import clock_time
 from perftop.model.kinds import Episode
 from perftop.recording import file, player
 from perftop.recording.file import AnyRecording
@@ -330,7 +329,5 @@ def run(path: Path, interval_ns: int, config: Config, *, mouse: bool = True) -> 
     with file.open_recording(path) as recording:
         source = ReplaySource(recording, interval_ns)
         # Errors in the file are raised first.
-        if not (sys.stdin.isatty() and is_full_terminal(sys.stdout)):
-            verbs = "perftop summary, perftop export"
-            raise Failed(f"the screen needs a terminal; for pipes and files: {verbs}", USAGE)
+        require_terminal("for pipes and files: perftop summary, perftop export")
         return run_app(source, config, mouse=mouse)

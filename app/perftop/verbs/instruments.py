@@ -8,6 +8,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
+from perfprobe import stream_options
 from perftop.base import files
 from perftop.base.errors import failure_to_write, print_error
 from perftop.base.text import (
@@ -39,7 +40,7 @@ def add_timers(subparsers: Any) -> None:
     run = functools.partial(machine.ask_and_print, draw=timers_lines, verb="timers")
     parser = add_instrument(subparsers, "timers", run, text)
     text = "CPU to measure (default: the one on which the measurement starts)"
-    parser.add_argument("--cpu", type=options.parse_cpu, metavar="N", help=text)
+    parser.add_argument("--cpu", type=stream_options.parse_cpu, metavar="N", help=text)
 
 
 def timers_lines(answer: Answer, width: int, *, unicode: bool) -> list[str]:
@@ -182,7 +183,7 @@ def add_wake(subparsers: Any) -> None:
     run = functools.partial(machine.ask_and_print, draw=wake_lines, verb="wake")
     parser = add_instrument(subparsers, "wake", run, text)
     text = "CPU to measure (default: the last one that perftop may use)"
-    parser.add_argument("--cpu", type=options.parse_cpu, metavar="N", help=text)
+    parser.add_argument("--cpu", type=stream_options.parse_cpu, metavar="N", help=text)
 
 
 def wake_lines(answer: Answer, width: int, *, unicode: bool) -> list[str]:

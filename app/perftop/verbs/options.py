@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from perfprobe import stream_options
 from perftop.base import GC_THRESHOLD
 from perftop.base.errors import UNAVAILABLE, USAGE, Failed, print_error
-from perftop.base.text import is_full_terminal
 from perftop.process.signals import ExitSignals
 
 if TYPE_CHECKING:
@@ -118,12 +117,6 @@ def parse_interval_ns(text: str) -> int:
 def parse_count(text: str) -> int:
     if not re.fullmatch("0*[1-9][0-9]{0,8}", text):
         raise argparse.ArgumentTypeError(f"invalid count {text!r} (try 10)")
-    return int(text)
-
-
-def parse_cpu(text: str) -> int:
-    if not re.fullmatch("[0-9]{1,6}", text):
-        raise argparse.ArgumentTypeError(f"invalid CPU {text!r} (try 0)")
     return int(text)
 
 
@@ -238,10 +231,6 @@ def add_terminal_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-mouse", action="store_true", help="do not capture the mouse")
     text = "settings file (default: ~/.config/perftop/config.toml)"
     parser.add_argument("--config", type=parse_file_path, metavar="FILE", help=text)
-
-
-def is_at_terminal() -> bool:
-    return sys.stdin is not None and sys.stdin.isatty() and is_full_terminal(sys.stdout)
 
 
 # --- the probe's command line

@@ -7,12 +7,14 @@ import argparse
 import functools
 import math
 import os
+import re
 import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from perfprobe import stream_options
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import (
     brief_duration,
@@ -51,11 +53,18 @@ def add_parser(subparsers: Any) -> None:
     text = "measure how long a core takes from idle to a steady clock (warm-up)"
     parser = add_instrument(subparsers, "ramp", run, text)
     text = "CPU to measure, or all, one by one (default: the last one that perftop may use)"
-    parser.add_argument("--cpu", metavar="N|all", help=text)
+    parser.add_argument("--cpu", type=parse_cpu_or_all, metavar="N|all", help=text)
     text = "instructions to execute; wide ones may lower the clock (default: scalar)"
     parser.add_argument("--isa", choices=("scalar", "avx2", "avx512"), default="scalar", help=text)
     text = "time for the five runs on a CPU, in seconds, 1 to 60 (default: 5)"
-    parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help=text)
+    seconds = stream_options.parse_number
+    parser.add_argument("--seconds", type=seconds, default=5.0, metavar="S", help=text)
+
+
+def parse_cpu_or_all(text: str) -> str:
+    if text != "all" and re.fullmatch("[0-9]{1,6}", text) is None:
+        raise argparse.ArgumentTypeError(f"invalid CPU {text!r} (try 0, or all)")
+    return text
 
 
 def run(args: argparse.Namespace) -> int:
@@ -69,8 +78,6 @@ def measure(args: argparse.Namespace, ask: AskProbe) -> int:
     cpus: list[str | None] = [args.cpu]
     if args.cpu == "all":
         cpus = [str(row["cpu"]) for row in ask("topology")["cpus"] if row["online"]]
-    elif args.cpu is not None and not args.cpu.isdecimal():
-        raise Failed(f"--cpu: invalid CPU {args.cpu!r} (try 0, or all)", USAGE)
     measured, failed, interrupted = _measured_cpus(args, cpus, ask)
     answer, ramp = _slowest(measured)
     if args.json:

@@ -217,7 +217,7 @@ def _read_lines(path: Path, damages: list[str], *, by_mark: bool) -> list[Readin
         hint = "for groups: --a FILE … --b FILE …" if "," in str(path) else "nothing was compared"
         raise Failed(f"{failure_to(f'read {path}', error)}; {hint}") from None
     if not content.startswith(b"{"):
-        if content and not path.is_file():
+        if content and path.is_fifo():
             raise Failed(f"{path} is a pipe: from a pipe, only JSON can be compared", USAGE)
         return _recorded_readings(path, damages, by_mark=by_mark)
     try:

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perftop.base import END_SIGNALS
-from perftop.base.errors import DAMAGED, USAGE, Failed, failure_to, print_error
+from perftop.base.errors import (
+    DAMAGED,
+    USAGE,
+    Failed,
+    failure_to,
+    print_error,
+    require_terminal,
+)
 from perftop.base.text import did_you_mean, supports_colour, supports_unicode
 from perftop.verbs import options
 from perftop.verbs.options import fast_imports
@@ -85,8 +92,7 @@ def parse_alignment(text: str) -> tuple[str, str]:
 
 
 def run_live(args: argparse.Namespace) -> int:
-    if not options.is_at_terminal():
-        raise Failed("the screen needs a terminal; for pipes and files: perftop stat", USAGE)
+    require_terminal("for pipes and files: perftop stat")
     from perftop.tui import config
 
     settings, mouse = config.load(args.config), not args.no_mouse
@@ -126,9 +132,8 @@ def run_demo(args: argparse.Namespace) -> int:
         hint = did_you_mean(first_word, names, "all names: perftop demo list")
         raise Failed(f"unknown demo {first_word!r}{hint}", USAGE)
     source = f"sim:demo,{name}" if settings_only else f"sim:{name}"
-    if not options.is_at_terminal():
-        verb = f"summary demo:{name}" if is_recording else f"stat --source {source}"
-        raise Failed(f"the screen needs a terminal; in a pipe: perftop {verb}", USAGE)
+    verb = f"summary demo:{name}" if is_recording else f"stat --source {source}"
+    require_terminal(f"in a pipe: perftop {verb}")
     if is_recording:
         replay = args.verbs["replay"].parse_args([f"demo:{name}"])
         options_given = {key: value for key, value in vars(args).items() if value is not None}
@@ -216,8 +221,8 @@ def add_fleet(subparsers: Any) -> None:
 
 
 def run_fleet(args: argparse.Namespace) -> int:
-    if not (args.json or options.is_at_terminal()):
-        raise Failed("the screen needs a terminal; for pipes and files: --json", USAGE)
+    if not args.json:
+        require_terminal("for pipes and files: --json")
     source = _fleet_source(args)
     if args.json:
         from perftop.process.signals import run_loop

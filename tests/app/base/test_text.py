@@ -27,6 +27,11 @@ def test_control_and_deceptive_characters_are_replaced_or_escaped(sign: str) -> 
     assert json.loads(f'"{output}"') == f"a{sign}b"
 
 
+@pytest.mark.parametrize(("size", "expected"), [(3, "abc"), (2, "a…"), (1, "…"), (0, "")])
+def test_a_cut_text_ends_with_an_ellipsis(size: int, expected: str) -> None:
+    assert text.safe_text("abc", size) == text.cut("abc", size) == text.fit("abc", size) == expected
+
+
 @pytest.mark.parametrize("sign", [sign for sign in HOSTILE.values() if sign != "\n"])
 def test_errors_and_answers_of_a_probe_are_printable(
     capsys: pytest.CaptureFixture[str], sign: str

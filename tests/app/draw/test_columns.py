@@ -291,7 +291,7 @@ def test_a_title_drops_its_count_before_its_word(size: int, expected: str) -> No
     assert strips.text(strips.panel_title("lost", "3 of 8", size, after)) == expected
 
 
-@pytest.mark.parametrize(("size", "expected"), [(4, "ab  "), (2, "ab"), (1, "a")])
+@pytest.mark.parametrize(("size", "expected"), [(4, "ab  "), (2, "ab"), (1, "…")])
 def test_a_line_is_padded_or_cut_to_its_size(size: int, expected: str) -> None:
     result = strips.fit_runs([("a", "dim"), ("b", "warn")], size, "alarm")
     assert strips.text(result) == expected

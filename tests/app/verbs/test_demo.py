@@ -14,6 +14,7 @@ import pytest
 
 from perfprobe import wire
 from perftop import cli
+from perftop.base import errors
 from perftop.docs.command_line import names_in_table
 from perftop.process import launch
 from perftop.recording.file import Recording
@@ -89,7 +90,7 @@ def test_the_list_has_recordings_and_simulated_machines(
 def test_a_simulated_machine_can_be_given_by_its_size_only(
     typed: list[str], source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(options, "is_at_terminal", lambda: True)
+    monkeypatch.setattr(errors, "terminal_problem", lambda: None)
     monkeypatch.setattr(screens, "run_live", lambda args: int(args.source != source))
     assert cli.main(["demo", *typed]) == 0
 
@@ -116,7 +117,7 @@ def test_a_verb_opens_its_screen(
         seen.extend([mouse, interval_ns is None or interval_ns in arguments])
         return 7
 
-    monkeypatch.setattr(options, "is_at_terminal", lambda: True)
+    monkeypatch.setattr(errors, "terminal_problem", lambda: None)
     monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((80, 24)))
     monkeypatch.setattr(config, "show_picture", lambda: contextlib.nullcontext(Mock()))
     monkeypatch.setattr(launch, "running_probe", lambda _: contextlib.nullcontext())

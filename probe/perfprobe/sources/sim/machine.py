@@ -3,6 +3,7 @@ its hardware, and its topology."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -95,11 +96,10 @@ def _parse_integer(settings: dict[str, str], key: str, default: int, low: int, h
 def _parse_speed(text: str) -> float | None:
     if text == "max":
         return None
-    try:
-        speed = float(text)
-    except ValueError:
-        speed = 0.0
-    if not 0.001 <= speed <= 1e6:  # also rejects nan
+    # float() alone would accept underscores, blanks and the digits of all scripts.
+    is_number = re.fullmatch(r"[0-9]*\.?[0-9]+(e[+-]?[0-9]+)?", text) is not None
+    speed = float(text) if is_number else 0.0
+    if not 0.001 <= speed <= 1e6:
         raise UsageError(f"sim: speed={text}: a number from 0.001 to 1000000, or max, was expected")
     return speed
 

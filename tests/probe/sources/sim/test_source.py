@@ -289,6 +289,8 @@ def test_speeds_and_samples_have_limits() -> None:
     ("sim:idle,smt=3", "smt=3: a core has 1, 2, 4 or 8 threads"),
     ("sim:idle,speed=fast", "speed=fast: a number"),
     ("sim:idle,speed=nan", "speed=nan"),
+    ("sim:idle,speed=1_0", "speed=1_0"),
+    ("sim:idle,speed=\u0661", "speed=\u0661"),
     ("sim:idle,speed=0", "speed=0"),
     ("sim:idle,seed=1_0", "seed=1_0"),
     ("sim:idle,cores=4", "unknown option 'cores'; known: cpus"),
