@@ -28,7 +28,7 @@ def test_a_short_file_that_stays_open_is_read_once(
 ) -> None:
     path, counted = tmp_path / "f", Mock(side_effect=os.pread)
     path.write_bytes(b"1" * size)
-    monkeypatch.setattr(files.os, "pread", counted)
+    monkeypatch.setattr(os, "pread", counted)
     file = files.OpenFile(str(path), 1 << 20)
     assert len(file.read()) == size
     file.close()
