@@ -55,8 +55,8 @@ def _is_on_fuse(fd: int) -> bool:
     """Returns whether the file is on a FUSE mount, according to the kernel's list of mounts."""
     mount = Path(f"/proc/self/fdinfo/{fd}").read_bytes().partition(b"mnt_id:")[2].split()[0]
     for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
-        if line.split(b" ", 1)[0] == mount:
-            kind = line.partition(b" - ")[2].split(b" ", 1)[0]
+        if line.partition(b" ")[0] == mount:
+            kind = line.partition(b" - ")[2].partition(b" ")[0]
             return kind == b"fuse" or kind.startswith(b"fuse.")
     return False
 

@@ -44,6 +44,11 @@ def test_settings_are_read_by_name(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_a_long_setting_is_cut(tmp_path: Path) -> None:
+    settings = read_settings(write_tree(tmp_path, policy0="x" * 300))
+    assert settings["governor"] == "x" * 200
+
+
 def test_default_settings_are_left_out(tmp_path: Path) -> None:
     assert read_settings(write_tree(tmp_path, mds="Not affected")) == {"vulnerable_to": "nothing"}
 

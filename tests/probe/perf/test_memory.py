@@ -221,6 +221,15 @@ def test_an_unknown_unit_gives_no_traffic(tmp_path: Path) -> None:
     assert memory_part(tmp_path, fakeperf.Kernel()).counters == []
 
 
+def test_different_units_are_not_added_up(tmp_path: Path) -> None:
+    two_packages(tmp_path)
+    ice_lake_server(tmp_path, ["0,4"] * 2)
+    for event in ICX_EVENTS:
+        trees.put(tmp_path, f"{fakeperf.DEVICES}/uncore_imc_1/events/{event}.scale", "1\n")
+    (missing, _) = memory_part(tmp_path, fakeperf.Kernel()).missing
+    assert missing.why == "its memory controllers count in different units"
+
+
 def test_old_amd_names_the_kernel_and_cpus_that_support_it(tmp_path: Path) -> None:
     two_packages(tmp_path, AMD, 0x17, 0x31)
     assert "Linux 6.7" in memory_part(tmp_path, fakeperf.Kernel()).missing[0].why

@@ -37,7 +37,7 @@ def test_cores_have_residencies_and_packages_have_energy(tmp_path: Path) -> None
         ["energy_j", "energy_cores_j", "energy_ram_j"],
     )
     assert power.counters[0].scale == 2**-32
-    assert power.counters[0].unit == "J"
+    assert (power.counters[0].unit, power.counters[0].parts) == ("J", [])
     (slot,) = cstate.open(3)
     group = kernel.groups[-1]
     assert slot.count == 2
@@ -75,7 +75,8 @@ def test_a_package_of_two_dies_is_the_sum(tmp_path: Path) -> None:
     write_uncore(tmp_path, mask="0,1")
     kernel = fakeperf.Kernel()
     power = opened_parts(tmp_path, planner, kernel)[-1]
-    assert (power.counters[0].key, power.counters[0].columns) == ("energy_j", 2)
+    energy = power.counters[0]
+    assert (energy.key, energy.columns, energy.parts) == ("energy_j", 2, ["die 0", "die 1"])
     slots = power.open(0)
     assert [slot.count for slot in slots] == [5, 5]
     assert [slot.column for slot in slots] == [0, 1]

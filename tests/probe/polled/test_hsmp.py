@@ -177,18 +177,21 @@ def test_a_package_without_a_number_gets_no_message(two_packages: Path) -> None:
 
 @pytest.mark.parametrize("number", [errno.EBUSY, errno.EINTR])
 def test_a_busy_mailbox_is_retried(two_packages: Path, number: int) -> None:
-    taken = False
+    busy: set[int] = set()
 
-    def ask(_socket: int, _message: int) -> int:
-        if taken:
+    def ask(_socket: int, message: int) -> int:
+        if message in busy:
             raise OSError(number, "made")
-        return 0
+        return 1
 
     source = open_hsmp(two_packages, ask)
-    taken = True
-    assert valid_values(source) == [{}, {}]
-    taken = False
-    assert all("hsmp_prochot" in row for row in valid_values(source))
+    busy = {FREQUENCY_LIMIT}
+    values = {key: [1] for key in ("hsmp_prochot", *FABRIC_KEYS)}
+    assert valid_values(source) == [values, values]
+    busy |= {PROCHOT, FABRIC_CLOCKS}
+    assert valid_values(source) == [{FABRIC_KEYS[1]: [1]}] * 2, "the highest clock stays known"
+    busy = set()
+    assert all("hsmp_limit_hz" in row for row in valid_values(source))
 
 
 def test_firmware_without_a_message_lacks_its_counters(two_packages: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 import trees
 from hypothesis import given
 from hypothesis import strategies as st
@@ -87,6 +86,7 @@ def test_the_boost_switch_of_other_drivers_is_read(tmp_path: Path) -> None:
     trees.put(below, "sys/devices/system/cpu/cpufreq/boost", "1\n")
     machine = MachineCounts(below, 2)
     assert machine.block.counters[-1].key == "turbo_off"
+    assert [c.scale for c in machine.block.counters] == [1e-9, 1e-6, 1e-6, 1e-6, 1.0]
     assert valid_columns(machine)[1][1:] == [1, 2, 3, 0]
     trees.put(below, "sys/devices/system/cpu/cpufreq/boost", "?\n")
     assert valid_columns(machine)[0] == 0b1111  # the column of the switch is not valid
@@ -97,12 +97,15 @@ def test_load_interrupts_and_context_switches_are_read(tmp_path: Path) -> None:
     below = write_root(tmp_path)
     trees.put(below, "proc/loadavg", "0.20 11.08 0.12 1/80 11206\n")
     trees.put(below, "proc/stat", "cpu0 1 2 3\nintr 4711 1 2 3\nctxt 815\nbtime 7\n")
-    machine = MachineCounts(below, 2)
+    too_large = MachineCounts(below, 65)
+    assert [c.key for c in too_large.block.counters[1:]] == ["load_1", "load_5", "load_15"]
+    too_large.close()
+    machine = MachineCounts(below, 64)
     assert [c.key for c in machine.block.counters[1:]] == [
         "load_1", "load_5", "load_15", "interrupts", "context_switches",
     ]  # fmt: skip
     assert valid_columns(machine)[1][1:] == [20, 1108, 12, 4711, 815]
-    assert machine.block.counters[1].scale * 20 == pytest.approx(0.2)
+    assert {c.scale for c in machine.block.counters[1:4]} == {0.01}
     (below / "proc/loadavg").write_text("0.2 nan 0.12", encoding="ascii")
     # A last line without its end is ignored.
     (below / "proc/stat").write_text("intr 4712 9\nctxt 81", encoding="ascii")

@@ -136,6 +136,7 @@ def test_the_clock_of_the_uncore_or_its_limit(
     )
     if clocks:
         assert list(source.read()) == [(0, clocks)]
+        assert {c.scale for c in source.block.counters} == {1000}, "the files are in kHz"
     source.close()
 
 

@@ -76,6 +76,7 @@ def test_counters_in_use_are_left_alone(
     with FakeKernel(tmp_path / "root", registers=spec) as kernel:
         text = refusal(kernel)
         assert expected in text
+        assert "(MSR 392H = " in text, "PERF_GLOBAL_INUSE"
         assert "nmi_watchdog" in text
 
 
