@@ -195,6 +195,19 @@ def test_the_first_numbers_load_only_one_view() -> None:
     assert there & set(VIEWS.split()) == set()
 
 
+def test_the_screen_loads_no_module_that_it_does_not_use() -> None:
+    """These take 7 MB. Later imports must find the modules that `fast_imports` hides."""
+    code = (
+        "import sys\nfrom perftop.verbs.options import fast_imports\nwith fast_imports():\n"
+        "    import perftop.tui.stream, perftop.session.loss_history as loss_history\n"
+        "history = loss_history.LossHistory([0, 0])\n"
+        "history.between(loss_history.history_edges(10**12, 60))\n"
+        "unused = {'ssl', 'ctypes', 'statistics', 'numpy.ma'} & sys.modules.keys()\n"
+        "import ssl, ctypes\nprint(unused, 'asyncio' in sys.modules)"
+    )
+    assert python(code).stdout == "set() True\n"
+
+
 def test_the_probe_is_small() -> None:
     """Only sim imports numpy; psutil is imported when tasks are read."""
     found = {m for m in PATHS if m.startswith("perfprobe") and not m.endswith("__main__")}

@@ -12,7 +12,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median, median_high
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -238,7 +237,7 @@ class Ramps(Detector):
         members[[ramp.core for ramp in ramps]] = True
 
         def median_of(key: str) -> float:
-            return float(median(getattr(ramp, key) for ramp in ramps))
+            return float(np.median([getattr(ramp, key) for ramp in ramps]))
 
         evidence: dict[str, Any] = {key: round(median_of(key)) for key in ("first_hz", "steady_hz")}
         evidence |= {key: round(median_of(key), 4) for key in ("t90_s", "t99_s", "steady_s")}
@@ -246,14 +245,15 @@ class Ramps(Detector):
         if slowest.steady_s - median_of("steady_s") > slowest.resolution_s:
             evidence["slowest_s"] = round(slowest.steady_s, 4)
             evidence["slowest_cpu"] = self._cores.lists[slowest.core][0]
-        evidence["resolution_s"] = round(median_high(r.resolution_s for r in ramps), 4)
+        resolutions_s = sorted(ramp.resolution_s for ramp in ramps)
+        evidence["resolution_s"] = round(resolutions_s[len(ramps) // 2], 4)
         if drops := max(ramp.drops for ramp in ramps):
             evidence["drops"] = drops
         if np.isfinite(self._ceiling_hz[members]).all():
             evidence["ceiling_hz"] = round(float(np.median(self._ceiling_hz[members])))
-        measured = median(ramp.sample_count for ramp in ramps) >= MIN_MEASURED_SAMPLES
+        measured = median_of("sample_count") >= MIN_MEASURED_SAMPLES
         span = min(ramp.start_ns for ramp in ramps), max(ramp.end_ns for ramp in ramps)
-        gain_hz = median(ramp.steady_hz - ramp.first_hz for ramp in ramps)
+        gain_hz = float(np.median([ramp.steady_hz - ramp.first_hz for ramp in ramps]))
         level, cpus = confidence("ramp", "-", counted=measured), self._cores.cpus(members)
         return Episode("ramp", cpus, *span, gain_hz, "-", evidence, level)
 

@@ -9,6 +9,7 @@ from operator import itemgetter
 import numpy as np
 
 from perftop.base.arrays import Floats, Ints
+from perftop.model.delta import distinct
 
 HISTORY_NS, HISTORY_STEP_NS = 600_000_000_000, 1_000_000_000
 """Length and step of the history of losses, in ns."""
@@ -84,7 +85,7 @@ class LossHistory:
         sums = sums or [(0, np.zeros(len(self._names)), dict[str, Floats]())]
         # Only the sums next to an edge are read, because each verdict has hundreds.
         after = np.searchsorted([time_ns for time_ns, *_ in sums], edges_ns)
-        beside = np.unique(np.concatenate([after - 1, after]).clip(0, len(sums) - 1)).tolist()
+        beside = distinct(np.concatenate([after - 1, after]).clip(0, len(sums) - 1))
         times_ns, wanted_s, lost_s = zip(*(sums[index] for index in beside), strict=True)
 
         def between(seconds: Iterable[Floats]) -> Floats:

@@ -5,12 +5,12 @@ performance limit reasons (PLR) in TPMI.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import re
 import struct
 import time
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -230,11 +230,11 @@ class HsmpTable(PolledBlock):
                 yield row, self._counter_values(row, socket)
 
     def _read_device(self, socket: int, size: int) -> bytes:
-        table = ctypes.create_string_buffer(size)
+        table = array("B", bytes(size))
         assert self._fd is not None
-        request = TABLE_FORMAT.pack(ctypes.addressof(table), size, socket, 0)
+        request = TABLE_FORMAT.pack(table.buffer_info()[0], size, socket, 0)
         fcntl.ioctl(self._fd, TABLE_REQUEST, request)
-        return table.raw
+        return table.tobytes()
 
     def _unusable_reason(self) -> str | None:
         """Returns why the table cannot be used, for example an unknown layout; None if it can."""

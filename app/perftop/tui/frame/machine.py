@@ -19,6 +19,7 @@ from perftop.draw.charts import level_lines
 from perftop.draw.columns import Run, number_run
 from perftop.draw.strips import Piece, width
 from perftop.model.counters import Cores
+from perftop.model.delta import distinct
 from perftop.model.evaluation import MEMORY_COUNTERS, MEMORY_SHARE
 from perftop.model.kinds import Episode
 from perftop.model.numbers import METRICS, NUMBERS
@@ -61,8 +62,7 @@ _SHOWN_CPUS: WeakKeyDictionary[Cores, ShownCpus] = WeakKeyDictionary()
 
 def shown_cpus(session: Session, cores: Cores) -> ShownCpus:
     if cores not in _SHOWN_CPUS:
-        indexes = np.unique(cores.core_by_cpu[session.selected]).tolist()
-        indexes = [core for core in indexes if core >= 0]
+        indexes = [core for core in distinct(cores.core_by_cpu[session.selected]) if core >= 0]
         pairs = np.array([core for core in indexes if len(cores.lists[core]) > 1], np.intp)
         has_all = session.selected == list(range(len(session.topology)))
         _SHOWN_CPUS[cores] = ShownCpus(indexes, pairs, slice(None) if has_all else session.selected)

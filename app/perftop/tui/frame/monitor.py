@@ -14,12 +14,10 @@ from textual.binding import BindingType
 
 from perftop.base.text import UNITS, clock_time, cut, duration
 from perftop.draw.strips import safe_cells
-from perftop.process.job_terminal import OutputLines
 from perftop.session.interval import Interval
 from perftop.session.selection import typed_moment
 from perftop.tui.frame import top
 from perftop.tui.frame.bottom import KeyLine, MissingMetricsLine, PromptScreen, ShownKeys
-from perftop.tui.frame.command_output import Extent, OutputPane
 from perftop.tui.frame.top import AppStatus, PlaybackControls, ScreenState, TopLines
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import TOUR_NOTES, Canvas
@@ -33,6 +31,8 @@ from perftop.tui.shared.row_numbers import (
 )
 
 if TYPE_CHECKING:
+    from perftop.process.job_terminal import OutputLines
+    from perftop.tui.frame.command_output import Extent, OutputPane
     from perftop.tui.views.episodes import Episodes
 
 FLEET_VARIABLE = "PERFTOP_FLEET"
@@ -345,6 +345,8 @@ class Monitor(PromptScreen):
         """Shows new output of the command in a pane, which is created at the first call. `resize`:
         called with the pane's size, in columns and lines of output."""
         if self.output_pane is None:
+            from perftop.tui.frame.command_output import OutputPane
+
             caption = self.settings.captions["output"]
             self.output_pane = OutputPane(output_lines, caption, resize)
             await self.mount(self.output_pane, after=self.view)
