@@ -6,6 +6,7 @@ counters, pressure and load averages of a guest."""
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,10 +34,11 @@ from perfprobe.sources.sim.script import (
     CELL_NS,
     CELLS_PER_S,
     LIMIT_BITS,
+    SLICE_NS,
     Tables,
     approach_exponentially,
 )
-from perfprobe.wire import Block, Counter, Missing
+from perfprobe.wire import Block, Counter, Missing, Rows
 
 STAT_NS = 10_000_000  # length in ns of a tick of /proc/stat
 UPTIME_TICKS = 25_000_000
@@ -58,7 +60,11 @@ def crystal_ticks(ns: Ints) -> Ints:
     return ns // hw.TICK_NS
 
 
-def cpu_columns(machine: SimMachine, license_events: bool) -> list[SimCounter]:
+def cpu_columns(machine: SimMachine, *, license_events: bool, slots: bool) -> list[SimCounter]:
+    """Returns the counters of CPUs, with those of SIMD levels (`license_events`) and those of issue
+    slots (`slots`), which only cores with two threads have."""
+    if machine.guest:
+        return GUEST_COLUMNS
     bits, smt = 40 if machine.smt > 2 else 48, []
     if key := machine.smt_key:
         cpus = machine.p_cpus if machine.is_hybrid else None
@@ -82,7 +88,7 @@ def cpu_columns(machine: SimMachine, license_events: bool) -> list[SimCounter]:
         *smt,
         sim_counter("aperf", "APERF", "cycles", _thousandth(Row.CYCLES)),
         # MPERF has the TSC's rate, but does not advance in steps of the crystal.
-        sim_counter("mperf", "MPERF", "cycles", lambda t: t[Row.RUN] * 21 // 10),
+        sim_counter("mperf", "MPERF", "cycles", lambda t: hw.tsc(t[Row.RUN])),
         sim_counter("smi", "SMIs", "1", lambda t: t[Row.SMI], bits=32),
         sim_counter("idle_s", "idle states", "s", _thousandth(Row.IDLE), scale=1e-6),
         sim_counter("poll_s", "idle polling", "s", _thousandth(Row.POLL), scale=1e-6),
@@ -98,7 +104,7 @@ def cpu_columns(machine: SimMachine, license_events: bool) -> list[SimCounter]:
         hz = np.array([hw.BASE_MHZ[kind] * 1_000_000 for kind in kinds], np.int64)
         counter = Counter("base_hz", "base clock", "Hz", "cpufreq", kind="gauge")
         columns.append(SimCounter(counter, lambda _: hz, step_per_cpu=0))
-    return columns
+    return columns + (slot_columns() if slots and machine.smt == 2 else [])
 
 
 def sim_counter(
@@ -179,12 +185,11 @@ def _empty_slots(t: Ints) -> Ints:
 # --- all CPUs -------------------------------------------------------------------------------------
 
 
-def block(name: str, columns: list[SimCounter]) -> Block:
-    return Block(name, "cpu", [column.counter for column in columns])
-
-
 class CounterTable:
-    def __init__(self, columns: list[SimCounter], cpus: int) -> None:
+    """A block of counters with a row for each CPU."""
+
+    def __init__(self, name: str, columns: list[SimCounter], cpus: int) -> None:
+        self.block = Block(name, "cpu", [column.counter for column in columns])
         self._columns = columns
         number = np.arange(cpus, dtype=np.uint64)
         self._first = np.stack(
@@ -203,14 +208,14 @@ class CounterTable:
         """Sets the counters of these CPUs to zero."""
         self._first[cpus] = 0
 
-    def values(self, totals: Ints) -> Words:
+    def rows(self, head: bytes, sampled: NDArray[np.bool_], totals: Ints) -> Rows:
+        """Returns the rows of a frame; only those of the CPUs in `sampled` are valid."""
         counts = np.empty((totals.shape[1], len(self._columns)), np.int64)
         for i, column in enumerate(self._columns):
             counts[:, i] = column.count(totals)
-        return np.asarray((counts.view(np.uint64) + self._first) & self._mask)
-
-    def valid(self, sampled: NDArray[np.bool_]) -> Words:
-        return np.where(sampled, self._valid, np.uint64(0))
+        values = (counts.view(np.uint64) + self._first) & self._mask
+        valid = np.where(sampled, self._valid, np.uint64(0))
+        return Rows(head, valid.tobytes(), values.tobytes())
 
 
 # --- events that the user chooses with -e ---------------------------------------------------------
@@ -260,37 +265,32 @@ EVENTS = (
 _BY_NAME = {event.name: event for event in EVENTS}
 
 
-class SimEvents:
-    """The events that the user has chosen: one block for each group."""
-
-    def __init__(self, text: str | None, cpus: int, *, multiplex: bool, guest: bool) -> None:
-        """`text` is the argument of -e, if given. Raises ValueError for unknown names, and
-        Unavailable for events that cannot be counted."""
-        groups = [] if text is None else event_names.parse_groups(text)
-        pairs = [(request, _find_event(request)) for group in groups for request in group]
-        hardware = [pair for pair in pairs if pair[1].hardware]
-        software = [pair for pair in pairs if not pair[1].hardware]
-        reason = "the hypervisor exposes no PMU"
-        if guest and hardware and not software:
-            raise Unavailable(f"-e {hardware[0][0].name}: {reason}")
-        takes_turns = len(hardware) > FREE_COUNTERS
-        if takes_turns and not multiplex:
-            raise Unavailable(
-                f"-e {hardware[FREE_COUNTERS][0].name}: no counter is left for it; without "
-                "--no-multiplex the events take turns"
-            )
-        self.missing = [Missing(request.key, reason) for request, _ in hardware] if guest else []
-        tables = [_columns(software, 1, 1)] if software else []
-        if takes_turns and not guest:
-            tables += [_columns([pair], FREE_COUNTERS, len(hardware)) for pair in hardware]
-        elif hardware and not guest:
-            tables.append(_columns(hardware, 1, 1))
-        self.blocks: list[Block] = []
-        self.tables: list[tuple[str, CounterTable]] = []
-        """The name of each block, and its counters."""
-        for i, table in enumerate(tables, 1):
-            self.blocks.append(block(f"events.{i}", table))
-            self.tables.append((f"events.{i}", CounterTable(table, cpus)))
+def chosen_tables(
+    text: str | None, cpus: int, *, multiplex: bool, guest: bool
+) -> tuple[list[CounterTable], list[Missing]]:
+    """Returns the events that the user has chosen, a table for each group, and those that cannot be
+    counted. `text` is the argument of -e, if given. Raises ValueError for unknown names, and
+    Unavailable if no event can be counted."""
+    groups = [] if text is None else event_names.parse_groups(text)
+    pairs = [(request, _find_event(request)) for group in groups for request in group]
+    hardware = [pair for pair in pairs if pair[1].hardware]
+    software = [pair for pair in pairs if not pair[1].hardware]
+    reason = "the hypervisor exposes no PMU"
+    if guest and hardware and not software:
+        raise Unavailable(f"-e {hardware[0][0].name}: {reason}")
+    takes_turns = len(hardware) > FREE_COUNTERS
+    if takes_turns and not multiplex:
+        raise Unavailable(
+            f"-e {hardware[FREE_COUNTERS][0].name}: no counter is left for it; without "
+            "--no-multiplex the events take turns"
+        )
+    columns = [_columns(software, 1, 1)] if software else []
+    if takes_turns and not guest:
+        columns += [_columns([pair], FREE_COUNTERS, len(hardware)) for pair in hardware]
+    elif hardware and not guest:
+        columns.append(_columns(hardware, 1, 1))
+    missing = [Missing(request.key, reason) for request, _ in hardware] if guest else []
+    return [CounterTable(f"events.{i}", own, cpus) for i, own in enumerate(columns, 1)], missing
 
 
 def _columns(
@@ -367,7 +367,7 @@ class PackageCounters:
         self._energies_nj = tables.integrals(tables.mw, 1000)
         self._polls = 0
         self._seen = np.zeros((machine.packages, LIMIT_BITS), np.int64)
-        self._columns = package_block(machine).columns
+        self.block = package_block(machine)
         cores = np.arange(machine.cpus) % machine.cores
         self._package_of_core = cores // machine.package_cores
 
@@ -382,7 +382,7 @@ class PackageCounters:
             self._polls += SAMPLE_POLLS
         tables, stage = self._tables, self._tables.stages.index(time_ns)
         stage_s = tables.stages.since_start(time_ns) // CELL_NS / CELLS_PER_S
-        rows = np.empty((self._machine.packages, self._columns), np.int64)
+        rows = np.empty((self._machine.packages, self.block.columns), np.int64)
         # Converts nJ to units of 2^-14 J.
         energies = [energy_nj(time_ns) * 32 // 1_953_125 for energy_nj in self._energies_nj]
         rows[:, 0] = (INITIAL_ENERGY + np.array(energies)) & (2**ENERGY_BITS - 1)
@@ -407,8 +407,7 @@ class PackageCounters:
 # The scenario "guest" is a KVM guest whose hypervisor exposes no PMU.
 
 HOST = "vm-build-3"
-TICK_NS, SLICE_NS = 4_000_000, 3_000_000
-"""Time in ns between timer interrupts, and between task switches, of a busy CPU."""
+TIMER_NS = 4_000_000  # ns between the timer interrupts of a busy CPU
 _NO_PMU = "no core PMU in this guest (KVM): the hypervisor does not expose one"
 _NO_CLOCK = "no cpufreq driver (usual in a guest): no clock from the system"
 GUEST_MISSING = [
@@ -423,15 +422,17 @@ GUEST_COLUMNS = [
     sim_counter("idle_s", "idle states", "s", lambda t: t[Row.IDLE] // 1000, scale=1e-6),
 ]
 """The counters of a guest's CPUs: idle time, and busy time with stolen time."""
-GUEST_BLOCK = Block(
-    "machine", "machine", [OWN_TIME, *PRESSURE_COUNTERS, *LOAD_COUNTERS, *TOTAL_COUNTERS]
-)
 
 
-class LoadAverages:
-    """The load averages of a guest: mean numbers of tasks that ran or waited for a CPU."""
+class MachineCounters:
+    """The CPU time of the probe. Of a guest also the pressure, the load averages (mean numbers of
+    tasks that ran or waited for a CPU), interrupts and context switches."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, machine: SimMachine, tables: Tables) -> None:
+        self._guest = machine.guest
+        guest = [*PRESSURE_COUNTERS, *LOAD_COUNTERS, *TOTAL_COUNTERS] if machine.guest else []
+        self.block = Block("machine", "machine", [OWN_TIME, *guest])
+        self._stalls_us = tables.integrals(tables.pressure, 1_000_000)
         duties = tables.slot["duty"] / 1000
         self._demand = [
             sum(
@@ -441,12 +442,19 @@ class LoadAverages:
             for duty_by_cpu, tasks in zip(duties, tables.tasks, strict=True)
         ]
         self._seconds = 0.0
-        self._means = [self._demand[0]] * len(LOAD_MINUTES)
+        self._load = [self._demand[0]] * len(LOAD_MINUTES)
 
-    def values_at(self, seconds: float, stage: int) -> Words:
-        """Returns the load averages in hundredths. Successive times must not decrease."""
-        elapsed_s, self._seconds = seconds - self._seconds, seconds
-        for i, minutes in enumerate(LOAD_MINUTES):
-            distance = self._demand[stage] - self._means[i]
-            self._means[i] += distance * -math.expm1(-elapsed_s / (60 * minutes))
-        return np.array([round(100 * mean) for mean in self._means], np.uint64)
+    def values(self, time_ns: int, stage: int, totals: Ints) -> Words:
+        """Returns the values at a time; successive times must not decrease."""
+        values = [time.process_time_ns()]
+        if self._guest:
+            elapsed_s, self._seconds = time_ns / 1e9 - self._seconds, time_ns / 1e9
+            for i, minutes in enumerate(LOAD_MINUTES):
+                distance = self._demand[stage] - self._load[i]
+                self._load[i] += distance * -math.expm1(-elapsed_s / (60 * minutes))
+            values += [stall_us(time_ns) for stall_us in self._stalls_us]
+            values += [round(100 * load) for load in self._load]
+            # Timer interrupts and task switches of busy CPUs, and wake-ups from idle.
+            busy_ns, entries = int(totals[Row.BUSY].sum()), int(totals[Row.ENTRIES].sum())
+            values += [busy_ns // TIMER_NS + entries, busy_ns // SLICE_NS + 2 * entries]
+        return np.array([values], np.uint64)

@@ -20,6 +20,7 @@ from perfprobe.sources.sim.stages import Integral, Stages
 
 CELL_NS = 10_000_000
 CELLS_PER_S = 100
+SLICE_NS = 3_000_000  # ns for which a task runs while another task waits for the CPU
 LIMIT_BITS = 16
 PL1_BIT, THERMAL_BIT = 10, 1
 MIN_ACTIVE_DUTY = 100  # per mille of a cell; a core that works more counts as active for turbo

@@ -9,97 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 import perfprobe
+from perfprobe import wire
 from perfprobe.cpu import cpu_sets
 from perfprobe.errors import UsageError
 from perfprobe.native.batches import BatchSchedule
 from perfprobe.sources.sim import counters, scenarios
 from perfprobe.sources.sim import machine as hw
-from perfprobe.sources.sim.counters import (
-    CounterTable,
-    PackageCounters,
-    SimEvents,
-    block,
-    cpu_columns,
-    package_block,
-    slot_columns,
-    stat_columns,
-)
-from perfprobe.sources.sim.machine import Ints, SimMachine, Spec, parse_spec, tsc
+from perfprobe.sources.sim.machine import Ints, SimMachine, parse_spec, tsc
 from perfprobe.sources.sim.schedule import Lateness, Row, Schedule, ScheduleCursor
 from perfprobe.sources.sim.tasks import SimTasks, SimWatchedJob
-from perfprobe.wire import (
-    HEAD,
-    ROW_OFFLINE,
-    ROW_REBASED,
-    ROW_SAMPLED,
-    Block,
-    Counter,
-    Frame,
-    Hello,
-    Identity,
-    Missing,
-    Multiplier,
-    Note,
-    Rate,
-    Rows,
-    frame_bytes,
-)
-
-# --- hello ----------------------------------------------------------------------------------------
+from perfprobe.wire import Frame, Missing, Multiplier, Note, Rate, Rows
 
 EPOCH_S = 1_700_000_000
 START_RAW_NS = 86_400_000_000_000
-
-
-def make_hello(
-    spec: Spec, machine: SimMachine, wall_ns: int, raw_ns: int, sample_ns: int, blocks: list[Block],
-    missing: list[Missing], cpus: str | None, watch: str | None,
-) -> Hello:  # fmt: skip
-    """`missing`: chosen events that cannot be counted. `cpus` names the selected CPUs (None: all),
-    `watch` is the watched job."""
-    smt, multipliers = ["single"], list[Multiplier]()
-    if key := machine.smt_key:
-        smt = ["one-thread", "bounds"] if machine.smt == 2 else ["any-thread"]
-        kind = "P" if machine.is_hybrid else None
-        multipliers = [
-            Multiplier(key, float(hw.TICK_TSC), "CPUID 15H 168/2", kind),
-            Multiplier(key, 1.0, "at the rate of the TSC", kind),
-        ]
-        if machine.is_hybrid:
-            small = list(range(machine.p_cores, machine.cores))
-            missing = [Missing(key, "E cores have one thread", None, small), *missing]
-    identity = Identity("GenuineIntel", 6, 0x55, 4, "perftop sim · Xeon-like", "0x1")
-    if machine.guest:
-        identity = Identity("GenuineIntel", 6, 0x8F, 8, "Intel Xeon Processor (sim)", "0x1")
-        missing = [*counters.GUEST_MISSING, *missing]
-    topology = [machine.row(cpu) for cpu in range(machine.cpus)]
-    return Hello(
-        perftop=perfprobe.__version__,
-        source=f"sim:{spec.scenario}",
-        host=counters.HOST if machine.guest else "sim",
-        kernel="simulated",
-        wall_ns=wall_ns,
-        raw_ns=raw_ns,
-        sample_ns=sample_ns,
-        topology=topology,
-        cores=[machine.threads(core) for core in range(machine.cores)],
-        packages=[machine.package_cpus(package) for package in range(machine.packages)],
-        blocks=blocks,
-        identity=identity,
-        virtualisation="KVM" if machine.guest else None,
-        tsc=hw.tsc(raw_ns),
-        tsc_hz=Rate(float(hw.TSC_HZ), "sim", 0.0),
-        base_hz=None if machine.guest else Rate(hw.BASE_MHZ["P"] * 1e6, "sim", 0.0),
-        multipliers=multipliers,
-        smt_methods=smt,
-        selected=None if cpus is None else cpu_sets.select(cpus, topology),
-        missing=missing,
-        watch=watch,
-    )
-
-
-# --- source ---------------------------------------------------------------------------------------
-
 MAX_BEHIND_NS = 10_000_000_000
 ROUNDING_NS = 1_000  # tolerance in ns, because due() is a float and may be rounded down
 MAX_POLL_FRAMES = 16
@@ -119,51 +41,36 @@ class SimSource:
         """`cpus` names the selected CPUs (None: all), `watch` is the watched job's PID or name,
         `events` the argument of -e. Raises ValueError with a message for the user, and Unavailable
         for events that cannot be counted."""
-        spec = parse_spec(text)
+        self._spec = spec = parse_spec(text)
         if sample_ns < MIN_SAMPLE_NS:
             raise UsageError(f"sim: a sample of {sample_ns} ns; at least 1 ms is needed")
-        self._spec = spec
         self._sample_ns = sample_ns
         self._machine = machine = SimMachine.from_spec(spec)
         script = scenarios.make_script(spec.scenario, machine)
         self._schedule = Schedule(machine, script, spec.seed)
         self._cursor = ScheduleCursor(self._schedule)
-        # The time of three clocks at the start of the simulation.
-        self._raw_ns, wall_ns, self._start_ns = START_RAW_NS, EPOCH_S * 10**9, time.monotonic_ns()
-        if spec.epoch is not None:
-            wall_ns = spec.epoch * 10**9
-        elif spec.speed is not None:
-            raw_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
-            self._raw_ns, wall_ns = raw_ns, time.time_ns()
         self._lateness = Lateness(machine, spec.seed, script.late_ns, sample_ns)
-        probe_time = Counter("probe_cpu_s", "probe's own time", "s", "own clock", scale=1e-9)
-        if machine.guest:
-            columns, shared_blocks = counters.GUEST_COLUMNS, [counters.GUEST_BLOCK]
-        else:
-            columns = cpu_columns(machine, spec.scenario == "license")
-            columns += slot_columns() if spec.slots and machine.smt == 2 else []
-            shared_blocks = [package_block(machine), Block("machine", "machine", [probe_time])]
-        stat = stat_columns()
-        self._cpu_counters = CounterTable(columns, machine.cpus)
-        self._stat = CounterTable(stat, machine.cpus)
-        tables = self._schedule.tables
-        self._packages = None if machine.guest else PackageCounters(machine, tables)
-        self._pressures_us = tables.integrals(tables.pressure, 1_000_000)
-        self._load = counters.LoadAverages(tables)
-        chosen = SimEvents(events, machine.cpus, multiplex=multiplex, guest=machine.guest)
-        self._chosen = chosen.tables
-        blocks = [block("cpu", columns), *chosen.blocks, block("stat", stat), *shared_blocks]
-        self._watched = None if watch is None else SimWatchedJob(self._schedule, watch)
-        self.hello = make_hello(
-            spec, machine, wall_ns, self._raw_ns, sample_ns, blocks, chosen.missing, cpus, watch
+        chosen, missing = counters.chosen_tables(
+            events, machine.cpus, multiplex=multiplex, guest=machine.guest
         )
+        columns = counters.cpu_columns(
+            machine, license_events=spec.scenario == "license", slots=spec.slots
+        )
+        self._cpu_tables = [counters.CounterTable("cpu", columns, machine.cpus), *chosen]
+        self._stat = counters.CounterTable("stat", counters.stat_columns(), machine.cpus)
+        tables = self._schedule.tables
+        self._packages = None if machine.guest else counters.PackageCounters(machine, tables)
+        self._machine_counters = counters.MachineCounters(machine, tables)
+        self._watched = None if watch is None else SimWatchedJob(self._schedule, watch)
+        self.hello = self._make_hello(missing, cpus, watch)
         selected = self.hello.selected
         self._selected_cpus = np.full(machine.cpus, selected is None)
         for core in {cpu % machine.cores for cpu in selected or ()}:
             self._selected_cpus[machine.threads(core)] = True
         self._tasks = SimTasks(spec.seed, machine.cpus)
         self._number = 0
-        self._batches = BatchSchedule(sample_ns, frame_bytes(self.hello))
+        self._start_ns = time.monotonic_ns()
+        self._batches = BatchSchedule(sample_ns, wire.frame_bytes(self.hello))
         self._base = np.zeros((len(Row), machine.cpus), np.int64)
         """The integrals of each CPU when it last came online; its counters count from there."""
         self._last: Ints | None = None
@@ -171,7 +78,60 @@ class SimSource:
         """Time, stage and integrals of the last scan of tasks. If a new stage has replaced a CPU's
         tasks, its integrals are those of the last frame before."""
         self._online = np.ones(machine.cpus, np.bool_)
-        self._closed = False
+
+    def _make_hello(
+        self, missing: list[Missing], cpus: str | None, watch: str | None
+    ) -> wire.Hello:
+        """`missing`: chosen events that cannot be counted."""
+        spec, machine = self._spec, self._machine
+        wall_ns, raw_ns = EPOCH_S * 10**9, START_RAW_NS
+        if spec.epoch is not None:
+            wall_ns = spec.epoch * 10**9
+        elif spec.speed is not None:
+            raw_ns, wall_ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW), time.time_ns()
+        smt, multipliers = ["single"], list[Multiplier]()
+        if key := machine.smt_key:
+            smt = ["one-thread", "bounds"] if machine.smt == 2 else ["any-thread"]
+            kind = "P" if machine.is_hybrid else None
+            multipliers = [
+                Multiplier(key, float(hw.TICK_TSC), "CPUID 15H 168/2", kind),
+                Multiplier(key, 1.0, "at the rate of the TSC", kind),
+            ]
+            if machine.is_hybrid:
+                small = list(range(machine.p_cores, machine.cores))
+                missing = [Missing(key, "E cores have one thread", None, small), *missing]
+        identity = wire.Identity("GenuineIntel", 6, 0x55, 4, "perftop sim · Xeon-like", "0x1")
+        if machine.guest:
+            identity = wire.Identity(
+                "GenuineIntel", 6, 0x8F, 8, "Intel Xeon Processor (sim)", "0x1"
+            )
+            missing = [*counters.GUEST_MISSING, *missing]
+        blocks = [table.block for table in (*self._cpu_tables, self._stat)]
+        blocks += [] if self._packages is None else [self._packages.block]
+        topology = [machine.row(cpu) for cpu in range(machine.cpus)]
+        return wire.Hello(
+            perftop=perfprobe.__version__,
+            source=f"sim:{spec.scenario}",
+            host=counters.HOST if machine.guest else "sim",
+            kernel="simulated",
+            wall_ns=wall_ns,
+            raw_ns=raw_ns,
+            sample_ns=self._sample_ns,
+            topology=topology,
+            cores=[machine.threads(core) for core in range(machine.cores)],
+            packages=[machine.package_cpus(package) for package in range(machine.packages)],
+            blocks=[*blocks, self._machine_counters.block],
+            identity=identity,
+            virtualisation="KVM" if machine.guest else None,
+            tsc=tsc(raw_ns),
+            tsc_hz=Rate(float(hw.TSC_HZ), "sim", 0.0),
+            base_hz=None if machine.guest else Rate(hw.BASE_MHZ["P"] * 1e6, "sim", 0.0),
+            multipliers=multipliers,
+            smt_methods=smt,
+            selected=None if cpus is None else cpu_sets.select(cpus, topology),
+            missing=missing,
+            watch=watch,
+        )
 
     def due_s(self) -> float | None:
         if self._spec.speed is None:
@@ -185,8 +145,6 @@ class SimSource:
             self._batches.set_batch_length(batch_ns)
 
     def poll(self) -> list[Frame | Note]:
-        if self._closed:
-            return []
         count = max(1, min(MAX_POLL_FRAMES, 4096 // self._machine.cpus))
         if self._spec.speed is not None:
             # If the process was stopped or is too slow, the simulation pauses; catching up hours
@@ -206,7 +164,7 @@ class SimSource:
         return messages
 
     def close(self) -> None:
-        self._closed = True
+        """There is nothing to stop."""
 
     def _sample(self, *, is_batch_end: bool) -> list[Frame | Note]:
         """Returns the next frame, after notes if there are any. With `is_batch_end`, the frame has
@@ -224,38 +182,34 @@ class SimSource:
         totals = self._cursor.at_times(time_ns, times)[:, : self._machine.cpus]
         rebased = online & ~self._online
         notes = self._apply_hotplug(time_ns, online, totals, rebased)
-        flags = np.where(online, ROW_SAMPLED + is_wide, ROW_OFFLINE) + ROW_REBASED * rebased
-        flags = np.where(self._selected_cpus | ~online, flags, 0)
-        begin_ns = self._raw_ns + time_ns + late_ns
-        heads = np.zeros((self._machine.cpus, HEAD), np.int64)
+        flags = np.where(online, wire.ROW_SAMPLED + is_wide, wire.ROW_OFFLINE)
+        flags = np.where(self._selected_cpus | ~online, flags + wire.ROW_REBASED * rebased, 0)
+        raw_ns = self.hello.raw_ns + time_ns
+        begin_ns = raw_ns + late_ns
+        heads = np.zeros((self._machine.cpus, wire.HEAD), np.int64)
         heads[:, 0] = tsc(begin_ns) + self._lateness.offset
         heads[:, 1] = tsc(begin_ns + width) + self._lateness.offset
         heads[:, 2] = late_ns
-        heads[(flags & ROW_SAMPLED) == 0] = 0
+        heads[(flags & wire.ROW_SAMPLED) == 0] = 0
         heads[:, 4] = flags
-        cpu_head = heads.tobytes()
-        sampled, counts = online & self._selected_cpus, totals - self._base
-        block_values = {
-            name: Rows(cpu_head, bank.valid(sampled).tobytes(), bank.values(counts).tobytes())
-            for name, bank in (("cpu", self._cpu_counters), *self._chosen)
-        }
         # The head of all rows that are not read by the threads of CPUs.
-        at_ns = time_ns + STAT_READ_NS + self._raw_ns
-        stamps = tsc(at_ns), tsc(at_ns + STAT_WIDTH_NS)
-        head = np.array([*stamps, STAT_READ_NS, 0, ROW_SAMPLED], np.uint64).tobytes()
-        stat = Rows(head, self._stat.valid(online).tobytes(), self._stat.values(totals).tobytes())
-        blocks = {"cpu": block_values["cpu"], "stat": stat, **block_values}
+        stamps = tsc(raw_ns + STAT_READ_NS), tsc(raw_ns + STAT_READ_NS + STAT_WIDTH_NS)
+        head = np.array([*stamps, STAT_READ_NS, 0, wire.ROW_SAMPLED], np.uint64).tobytes()
+        sampled, counts = online & self._selected_cpus, totals - self._base
+        cpu, *chosen = (table.rows(heads.tobytes(), sampled, counts) for table in self._cpu_tables)
+        blocks = {"cpu": cpu, "stat": self._stat.rows(head, online, totals)}
+        blocks |= zip((table.block.name for table in self._cpu_tables[1:]), chosen, strict=True)
         if self._packages is not None:
             values = self._packages.values(time_ns, self._sample_ns, totals)
-            valid = np.full(len(values), np.uint64(2 ** values.shape[1] - 1))
-            blocks["package"] = Rows(head, valid.tobytes(), values.tobytes())
+            blocks["package"] = _fully_valid_rows(head, values)
         if is_batch_end:
-            blocks["machine"] = self._machine_row(time_ns, head, stage, totals)
+            values = self._machine_counters.values(time_ns, stage, totals)
+            blocks["machine"] = _fully_valid_rows(head, values)
         records = self._records(time_ns, stage, totals)
         if self._watched is not None:
             records |= self._watched.record(stage, totals, online)
         self._last = totals
-        frame = Frame(self._number, self._raw_ns + time_ns, blocks, records=records)
+        frame = Frame(self._number, raw_ns, blocks, records=records)
         self._number += 1
         return [*notes, frame]
 
@@ -266,31 +220,17 @@ class SimSource:
             return []
         # The counters of a CPU restart when it comes online again.
         self._base = np.where(rebased, totals if self._last is None else self._last, self._base)
-        for bank in (self._cpu_counters, *(bank for _, bank in self._chosen)):
-            bank.restart(rebased)
+        for table in self._cpu_tables:
+            table.restart(rebased)
         notes = list[Note]()
         start_ns = time_ns - self._schedule.tables.stages.since_start(time_ns)
         for cpu in np.flatnonzero(online != self._online).tolist():
             is_on = bool(online[cpu])
             row = asdict(self._machine.row(cpu, is_on))
             data = {"cpu": cpu, "online": is_on, "row": row}
-            notes.append(Note("hotplug", self._raw_ns + start_ns, data=data))
+            notes.append(Note("hotplug", self.hello.raw_ns + start_ns, data=data))
         self._online = online
         return notes
-
-    def _machine_row(self, time_ns: int, head: bytes, stage: int, totals: Ints) -> Rows:
-        values = np.array([time.process_time_ns()], np.uint64)
-        if self._machine.guest:
-            load = self._load.values_at(time_ns / 1e9, stage)
-            stalls = np.array([pressure(time_ns) for pressure in self._pressures_us], np.uint64)
-            # Timer interrupts and task switches of busy CPUs, and wake-ups from idle.
-            busy_ns, entries = int(totals[Row.BUSY].sum()), int(totals[Row.ENTRIES].sum())
-            interrupts = busy_ns // counters.TICK_NS + entries
-            switches = busy_ns // counters.SLICE_NS + 2 * entries
-            sums = np.array([interrupts, switches], np.uint64)
-            values = np.concatenate((values, stalls, load, sums))
-        valid = np.array([2 ** len(values) - 1], np.uint64)
-        return Rows(head, valid.tobytes(), values.tobytes())
 
     def _records(self, time_ns: int, stage: int, totals: Ints) -> dict[str, object]:
         """Returns the frame's records of tasks, once a second; usually empty. Shares are of the
@@ -315,3 +255,8 @@ class SimSource:
         shares = np.minimum((totals[Row.BUSY] - base[Row.BUSY]) / span_ns, 1.0)
         sleeps = (totals[Row.ENTRIES] - base[Row.ENTRIES]) / (span_ns / 1e9)
         return self._tasks.records(tasks[stage], shares, sleeps)
+
+
+def _fully_valid_rows(head: bytes, values: counters.Words) -> Rows:
+    valid = np.full(len(values), np.uint64(2 ** values.shape[1] - 1))
+    return Rows(head, valid.tobytes(), values.tobytes())

@@ -13,11 +13,10 @@ from perfprobe.errors import Unavailable
 from perfprobe.kernel.job_threads import MAX_THREADS, parse_pid
 from perfprobe.sources.sim.machine import Ints
 from perfprobe.sources.sim.schedule import Row, Schedule, ScheduleCursor, random_bits
-from perfprobe.sources.sim.script import TaskShare
+from perfprobe.sources.sim.script import SLICE_NS, TaskShare
 
 FIRST_PID = 4000
 Number = TypeVar("Number", int, Ints)
-SLICE_NS = 3_000_000  # ns for which a task runs while another task waits for the CPU
 MAX_TASKS_PER_CPU = 3
 """Maximum number of tasks that are reported for each CPU, as on a real machine."""
 USERS = ("ada", "grace", "edsger", "barbara")
