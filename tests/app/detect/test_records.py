@@ -94,33 +94,12 @@ def test_softirqs_are_an_episode_with_kind_and_share() -> None:
     assert words == "Softirq work (NET_RX) took 35 % of CPU 0"
 
 
-def test_an_interrupt_line_has_its_name() -> None:
-    cpu = Flooded()
-    cpu.flood()
-    cpu.flood([0.8, 0.2, 0.0, [["local timer interrupts", 99_000], ["36 eth0", 9000]], NAMES[1]])
-    (result,) = cpu.episodes("interrupt")
-    assert result.cause == "irq"
-    assert result.evidence == {"line": "36 eth0", "came_per_s": 9000}
-
-
-def test_interrupts_take_no_more_than_the_whole_cpu() -> None:
-    """The kernel's two accounts have rounding errors: 100.6 % of a CPU was once reported."""
-    cpu = Flooded()
-    for entry in (None, [0.1, 0.3, 0.8, *NAMES], [0.1, 0.3, 0.8, *NAMES]):
-        cpu.flood(entry)
-    (result,) = cpu.episodes("interrupt")
-    assert result.depth == 1.0
-
-
 @pytest.mark.parametrize(("entry", "tasks"), [
-    ([0.9, 0.0, 0.04, [], []], []),
-    ([0.05, 0.0, 0.6, [], []], []),  # no other task wants the CPU
-    ([0.2, 0.0, 0.2, [], []], []),  # the CPU has idle time
     ([0.5, 0.0, 0.4, *NAMES], [[17, "ksoftirqd/0", 0.38]]),  # other tasks wait for the CPU
     ([0.5, float("nan"), -1, [], []], []),
     ([0.5, "x", 0.4, [], []], []),
 ])  # fmt: skip
-def test_small_and_invalid_interrupt_loads_cause_no_episode(
+def test_time_of_a_kernel_thread_and_invalid_times_are_no_episode(
     entry: object, tasks: list[object]
 ) -> None:
     cpu = Flooded()
@@ -137,6 +116,7 @@ def test_small_and_invalid_interrupt_loads_cause_no_episode(
     ((0.4, 0.5, 0.0), "irq"), ((0.01, 0.9, 0.0), "irq"), ((0.009, 0.9, 0.0), None),  # a full CPU
     ((0.05, 0.85, 0.0), "irq"),
     ((0.05, 0.84, 0.0), None), ((1.5, 0.03, 0.03), "softirq"),
+    ((0.1, 0.3, 0.8), "softirq"),  # rounded: together more than the whole time
 ])  # fmt: skip
 def test_interrupts_take_time_from_tasks_on_a_busy_cpu(
     shares: tuple[float, float, float], cause: str | None, span_s: float
@@ -146,7 +126,7 @@ def test_interrupts_take_time_from_tasks_on_a_busy_cpu(
     assert [(e.cause, e.cpus) for e in found] == [(cause, [1])] * (cause is not None)
     for episode in found:
         assert episode.start_ns == span_s * 1e9
-        assert episode.depth == pytest.approx(shares[1] + shares[2])
+        assert episode.depth == pytest.approx(min(1.0, shares[1] + shares[2]))
 
 
 @pytest.mark.parametrize(("irq", "lasts"), [(0.03, True), (0.029, False)])
@@ -378,8 +358,6 @@ AT_LIMIT = {
     "stalled_us": 400_000, "counts": {"workingset_refault_file": 9000},
     "groups": {POD: [63_000_000, 900, 9000, 300_000]}, "pids": {"4000": POD},
 }  # fmt: skip
-
-
 STALLS = {"stalled_us": 400_000, "counts": {"allocstall_normal": 1}}
 
 
@@ -413,7 +391,6 @@ def test_the_stall_time_of_a_group_does_not_count_for_the_machine_too() -> None:
 
 
 @pytest.mark.parametrize(("cause", "counts", "evidence"), [
-    ("reclaim", {"allocstall_normal": 40, "pgscan_direct": 5000}, {"direct_reclaims": 40}),
     ("reclaim", {"allocstall_dma": 4, "allocstall_normal": 5, "compact_stall": 9},
      {"direct_reclaims": 9}),
     ("reclaim", {"allocstall_normal": 40, "pswpin": 9, "workingset_refault_anon": 190},
@@ -506,7 +483,6 @@ def test_a_group_that_reached_its_limit_stalls_first(
 
 @pytest.mark.parametrize("record", [
     {"stalled_us": 300_000, "counts": {}},  # the reason for the stall is unknown
-    {"stalled_us": 29_000, "counts": {"allocstall_normal": 40}},
     {"stalled_us": 300_000, "counts": {"workingset_refault_file": 90_000}},  # the task reads a file
     {"stalled_us": -5, "counts": {"allocstall_normal": 40}},
     {"stalled_us": 300_000, "counts": {"allocstall_normal": "x"}},
