@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -29,6 +30,7 @@ from typing import Any
 
 import pytest
 from attempts import up_to_three_attempts
+from command import argv
 from waiting import MAX_WAIT_S
 
 from perfprobe.kernel.profile import KernelProfile
@@ -198,7 +200,7 @@ class Stage:
     def program(self, text: str, name: str = "program") -> str:
         path = self.directory / f"{name}.py"
         path.write_text(text)
-        return f"{sys.executable} {path}"
+        return shlex.join([sys.executable, str(path)])
 
     def disturb(self, command: str, *, at_home: bool = True) -> int:
         """Starts a command that disturbs the job, in its group if `at_home`. Returns its PID."""
@@ -211,7 +213,8 @@ class Stage:
     def why(self, command: str) -> dict[str, Any]:
         report = self.directory / "why.json"
         (self.directory / "truth").unlink(missing_ok=True)  # of an earlier attempt
-        perftop = f"{sys.executable} -m perftop why --json -o {report} --force -- sh -c"
+        options = "--json", "-o", str(report), "--force"
+        perftop = shlex.join(argv("why", *options, "--", "sh", "-c"))
         line = f'echo $$ > {self.home()}/cgroup.procs; exec {perftop} "$0"'
         done = subprocess.run(
             ["sh", "-c", line, command],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 import trees
-from command import read_some, running_command
+from command import argv, read_some, running_command
 from waiting import MAX_WAIT_S
 
 from perfprobe.cpu import files
@@ -75,7 +76,7 @@ def test_a_machine_of_many_cpus_needs_no_higher_limit_of_open_files(
 def test_failures_are_named_in_one_line(
     redirected: str, arguments: str, status: int, expected_message: str
 ) -> None:
-    line = f"{sys.executable} -m perfprobe {arguments} {redirected}"
+    line = f"{shlex.join(argv(program='perfprobe'))} {arguments} {redirected}"
     result = subprocess.run(
         ["sh", "-c", line],
         capture_output=True,
@@ -90,7 +91,7 @@ def test_failures_are_named_in_one_line(
 
 def test_a_closed_stdin_does_not_end_the_stream() -> None:
     """No other file gets the descriptor of stdin, from which the stream would read orders."""
-    line = f"exec {sys.executable} -m perfprobe stream --source sim <&-"
+    line = f"exec {shlex.join(argv('stream', '--source', 'sim', program='perfprobe'))} <&-"
     pipe = subprocess.PIPE
     with running_command(["sh", "-c", line], stdout=pipe, stderr=pipe, bufsize=0) as process:
         read_some(process)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-import sys
+import shlex
 from collections.abc import Iterator
 
+from command import argv
 from roots import ROOT
 
 from perftop import cli
@@ -13,7 +14,7 @@ from perftop.docs import page
 from perftop.docs.command_line import described_verbs
 
 JOB = "true"
-INNER = f"{sys.executable} -m perftop"
+INNER = shlex.join(argv())
 """Starts perftop from a command that perftop runs."""
 Rules = tuple[tuple[str, str, str], ...]
 REPLACEMENTS: Rules = (

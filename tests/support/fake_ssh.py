@@ -82,7 +82,8 @@ def install(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Hosts:
     (directory / "bin").mkdir()
     (directory / "hosts").mkdir()
     program = directory / "bin" / "ssh"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -S {__file__} "$@"\n', encoding="utf-8")
+    command = shlex.join([sys.executable, "-S", __file__])
+    program.write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv(HOSTS, str(directory / "hosts"))

@@ -233,10 +233,12 @@ def ssh_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     )
     (directory / "bin").mkdir()
     ssh = directory / "bin" / "ssh"
-    ssh.write_text(f'#!/bin/sh\nexec {TOOLS[1]} -F {directory}/ssh_config "$@"\n', encoding="ascii")
+    ssh.write_text(
+        f'#!/bin/sh\nexec {TOOLS[1]} -F "{directory}/ssh_config" "$@"\n', encoding="ascii"
+    )
     ssh.chmod(0o755)
     probe = directory / "my probe"  # with a space and shell metacharacters
-    probe.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m perfprobe "$@"\n', encoding="ascii")
+    probe.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m perfprobe "$@"\n', encoding="ascii")
     probe.chmod(0o755)
     command = [str(SSHD), "-D", "-e", "-f", str(directory / "sshd_config")]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import struct
 import subprocess
@@ -30,7 +31,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 
 def test_a_recorded_command_marks_its_own_phases(tmp_path: Path) -> None:
-    mark = f"{sys.executable} -m perftop mark"
+    mark = shlex.join([*PERFTOP, "mark"])
     script = f"{mark} build; sleep 0.5; {mark} 'the link'; sleep 0.5"
     file = str(tmp_path / "run.perftop")
     recorded = run("record", "--source", "os", "-o", file, "--", "sh", "-c", script)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -113,7 +114,8 @@ def test_a_busy_child_is_named_on_its_cpu(
 ) -> None:
     monkeypatch.setattr(tasks, "SCAN_PERIOD_NS", S // 4)
     cpu = max(os.sched_getaffinity(0))
-    busy = child(BURN.replace("CPU", str(cpu)).replace("THREAD", how))
+    code = BURN.replace("CPU", str(cpu)).replace("THREAD", how)
+    busy = child(code)
     source = open_os(Path("/"), 20_000_000, None)
 
     details: dict[str, Any] = {}
@@ -130,7 +132,8 @@ def test_a_busy_child_is_named_on_its_cpu(
     _, comm, share = frame.records["tasks"][str(cpu)]
     assert comm == Path(f"/proc/{busy.pid}/comm").read_text(encoding="utf-8").strip()
     assert tasks.MIN_TASK_SHARE <= share <= 1
-    assert "while True" in details[str(busy.pid)]["command"]
+    command = f"{sys.executable} -c {code}"[: task_files.MAX_COMMAND]
+    assert details[str(busy.pid)]["command"] == command
 
 
 def test_a_sysroot_reports_its_own_processes(
