@@ -23,6 +23,14 @@ def history_edges(end_ns: int, parts: int) -> Ints:
     return end_ns - HISTORY_NS + np.arange(parts + 1) * HISTORY_NS // parts
 
 
+def sums_step_ns(span_ns: int) -> int:
+    """Returns the time in ns between two sums for a recording that has lasted for `span_ns`."""
+    step_ns = HISTORY_STEP_NS
+    while span_ns > MAX_RECORDING_SUMS * step_ns:
+        step_ns *= 2
+    return step_ns
+
+
 class LossHistory:
     """Losses as sums from a stream's start: one for each HISTORY_STEP_NS, and the latest."""
 

@@ -37,7 +37,7 @@ from perftop.model.kinds import Episode
 from perftop.output.recent_losses import RecentLosses
 from perftop.recording.file import AnyRecording, open_recording
 from perftop.session.episodes import RecordingEpisodes
-from perftop.session.loss_history import LossHistory
+from perftop.session.loss_history import LossHistory, sums_step_ns
 from perftop.session.session import Session
 
 EPISODE_KIND, LOSS_KIND, SUMS_KIND = "episode", "loss", "sums"
@@ -148,6 +148,7 @@ def notes(recording: AnyRecording) -> Iterator[wire.Note]:
     session.track_losses(losses_only=True)
     recent_losses = RecentLosses(session)
     last_mark = last_loss = None
+    last_sums_ns = 0
     due_s = time.monotonic() + PROGRESS_S
     for _ in session.play_parts(recording.messages(), lambda: recent_losses.due_ns):
         ended_episodes, cursor = session.log.ended_since(cursor)
@@ -156,7 +157,10 @@ def notes(recording: AnyRecording) -> Iterator[wire.Note]:
         last_mark = session.marks[-1] if session.marks else None
         if session.now_ns >= recent_losses.due_ns and session.frames > 1:
             recent_losses.last_seconds(session, recent_losses.add_totals(session))
-            yield _sums_note(session, recent_losses.history)
+            step_ns = sums_step_ns(session.now_ns - session.run.start_ns)
+            if session.now_ns - last_sums_ns >= step_ns:  # replays keep no more
+                last_sums_ns = session.now_ns
+                yield _sums_note(session, recent_losses.history)
             new_losses = _newer(session.log.losses, last_loss)
             yield from (to_note(loss, LOSS_KIND) for loss in new_losses)
             last_loss = session.log.losses[-1] if session.log.losses else None

@@ -23,6 +23,7 @@ from perftop.base.errors import Failed
 from perftop.model.kinds import Episode
 from perftop.output.stat_lines import episode_line
 from perftop.recording.file import Recording
+from perftop.session import loss_history
 from perftop.session.episodes import RecordingEpisodes
 from perftop.session.session import Session
 from perftop.tui import recording_index
@@ -132,6 +133,18 @@ def test_replay_has_the_episodes_of_export(
     assert printed_episodes(path, indexed(path)) == printed_episodes(path, result)  # from the cache
     assert result.ended or result.running
     assert [mark.evidence["label"] for mark in result.marks] == ["here", "there", "then"]
+
+
+def test_the_index_of_a_long_recording_has_fewer_sums(
+    recordings: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums of each second would exceed the size of a cache entry after a few days, and each replay
+    would read the whole recording again."""
+    monkeypatch.setattr(loss_history, "MAX_RECORDING_SUMS", 4)
+    with Recording(recordings["drops"]) as recording:
+        notes = [note for note in recording_index.notes(recording) if note.kind == "sums"]
+    times_s = [(note.time_ns - note.data["start_ns"]) / 1e9 for note in notes]
+    assert np.diff(times_s).round().tolist() == [1, 1, 1, 2, 2, 4, 4, 8, 1]
 
 
 def test_a_separate_process_finds_the_same_episodes(
