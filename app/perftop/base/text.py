@@ -107,20 +107,27 @@ MIN_WIDTH = 40
 """Minimum width of wrapped lines in cells. A narrower terminal breaks them itself."""
 _UNIT = re.compile(r"(?<=[0-9]) (?=(?:%|°C|[kMG]?Hz|[kMG]?B|k?J|W|[mµn]?s)(?![A-Za-z]))")
 """The space between a number and its unit."""
+_PROGRAMS = (
+    "cpupower|echo|kill|modprobe|mount|numactl|numastat|perf|perftop|sudo|sysctl|taskset|ulimit"
+)
+_PROSE = "and|does|for|has|is|lists|may|measures|names|of|on|or|outside|restores|shows|to|which"
+_COMMAND = re.compile(rf"(?<![^ (])(?:{_PROGRAMS})(?: (?!(?:{_PROSE})\b)\S*[^\s,;:](?=[\s,;:]|$))+")
+"""A command in a text: from the name of a program to punctuation or a word that no command has."""
 
 
 def wrap_text(text: str, width: int, **options: Any) -> list[str]:
-    """Wraps text as `textwrap.wrap` does, but not between a number and its unit."""
-    lines = textwrap.wrap(_UNIT.sub("\u00a0", text), width, **options)
-    return [line.replace("\u00a0", " ") for line in lines]
+    """Wraps text as `textwrap.wrap` does, but not inside a word or a command, so that these can be
+    copied, and not between a number and its unit."""
+    joined = _COMMAND.sub(lambda command: command[0].replace(" ", "\u00a0"), text)
+    wrapper = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False, **options)
+    return [line.replace("\u00a0", " ") for line in wrapper.wrap(_UNIT.sub("\u00a0", joined))]
 
 
 def wrap_indented(text: str, width: int, indent: int) -> list[str]:
-    """Returns the text in lines of `width` cells, all but the first indented. Words are never
-    broken, because many are options, names of events or parts of commands."""
+    """Returns the text in lines of `width` cells, all but the first indented."""
     return wrap_text(
         text, max(width, 2 * indent, MIN_WIDTH), subsequent_indent=" " * indent,
-        replace_whitespace=False, break_long_words=False, break_on_hyphens=False,
+        replace_whitespace=False,
     )  # fmt: skip
 
 

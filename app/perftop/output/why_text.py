@@ -17,7 +17,6 @@ from perftop.base.text import (
     time_of_day,
     two_decimals,
     whole_percent,
-    wrap_indented,
     wrap_text,
 )
 from perftop.draw.columns import Run
@@ -278,7 +277,7 @@ def rows(report: Report) -> list[list[Run]]:
     for clue in report.clues:
         rows += _labelled_lines("clue", clue.text)
         hint = "" if clue.hint in remedies else clue.hint
-        rows += _try_lines(wrap_text(hint, WIDTH - LABEL_WIDTH - TRY_WIDTH), LABEL_WIDTH)
+        rows += _try_lines(hint, LABEL_WIDTH)
     if report.job_time is not None:
         rows += _labelled_lines("spent", time_use_text(report.job_time), "dim")
     for i, (name, reason, fix) in enumerate(unmeasured_losses(report)[:MAX_UNMEASURED_LOSSES]):
@@ -345,17 +344,14 @@ def _finding_lines(finding: Finding, elapsed_s: float, note: str) -> list[list[R
     rows += [[(line, "dim")] for line in evidence]
     for i, line in enumerate(wrap_text(note, WIDTH - len(label)) if note else ()):
         rows.append([(f"{'':{INDENT}}{'' if i else 'lost:':<{TRY_WIDTH}}{line}", "dim")])
-    # A command stays on one line, so that it can be copied.
-    is_command = finding.hint.startswith("taskset ")
-    hint = [finding.hint] if is_command else wrap_indented(finding.hint, WIDTH - len(label), 0)
-    return rows + _try_lines(hint, INDENT)
+    return rows + _try_lines(finding.hint, INDENT)
 
 
-def _try_lines(hint: list[str], indent: int) -> list[list[Run]]:
+def _try_lines(hint: str, indent: int) -> list[list[Run]]:
     """Returns the lines of a remedy after the label `try:`; [] without a remedy."""
     return [
         [(f"{'':{indent}}{'' if i else 'try:':<{TRY_WIDTH}}", "dim"), (line, "try")]
-        for i, line in enumerate(hint)
+        for i, line in enumerate(wrap_text(hint, WIDTH - indent - TRY_WIDTH))
     ]
 
 
@@ -404,9 +400,7 @@ def _basis_sentence(report: Report) -> str:
 def _labelled_lines(label: str, text: str, style: str = "text") -> list[list[Run]]:
     return [
         [(f"{label if i == 0 else '':<{LABEL_WIDTH}}", "dim"), (line, style)]
-        for i, line in enumerate(
-            wrap_text(text, WIDTH - LABEL_WIDTH, break_on_hyphens=False) or [""]
-        )
+        for i, line in enumerate(wrap_text(text, WIDTH - LABEL_WIDTH) or [""])
     ]
 
 

@@ -63,6 +63,21 @@ def test_a_number_and_its_unit_are_on_one_line() -> None:
     assert text.wrap_text("took 8 tasks", 6) == ["took 8", "tasks"]
 
 
+@pytest.mark.parametrize("command", [
+    "sudo sysctl kernel.perf_event_paranoid=0", "numactl --cpunodebind=N --membind=N",
+    "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
+    "taskset -acp 0-3,8 4048", "perf record -g -e cpu-clock:k", "kill -CONT 17",
+    "cpupower frequency-set -g performance", "ulimit -Hn 65536", "perftop why demo:quota",
+])  # fmt: skip
+def test_a_command_is_never_broken_so_that_it_can_be_copied(command: str) -> None:
+    for hint in (command, f"raise it ({command}), or", f"x, or {command}; then restart it, or not"):
+        for width in (1, 20, 40, len(hint) - 1):
+            lines = text.wrap_text(hint, width)
+            assert sum(command in line for line in lines) == 1
+            assert " ".join(lines) == hint
+    assert text.wrap_text("perftop may run", 8) == ["perftop", "may run"], "not a command"
+
+
 def test_lines_break_between_words() -> None:
     hint = "to fix it: now apt install linux-tools-common"
     lines = text.wrap_indented(hint, 10, 4)  # a width narrower than any terminal
