@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -263,6 +264,14 @@ def test_a_sleeping_process_is_not_read(machine: Machine) -> None:
     run(10, 180)
     clocks["10"] = 180 * TICK_NS
     assert machine.scan() == {"7": [10, "job", 0.8]}
+
+
+def test_the_cpu_clock_of_a_process_is_its_own() -> None:
+    with closing(tasks.TaskScanner(Path("/"), CPUS)) as scanner:
+        before = time.process_time_ns()
+        clock_ns = scanner._clock_ns(str(os.getpid()))
+        assert clock_ns is not None
+        assert before <= clock_ns <= time.process_time_ns()
 
 
 def test_a_nearly_idle_process_is_not_read(machine: Machine) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
+from unittest.mock import Mock
 
 import fakeperf
 import trees
@@ -96,3 +97,15 @@ def test_groups_that_fail_like_real_ones(tmp_path: Path) -> None:
         assert [m.what for m in missing] == ["topdown_retiring_ratio"]
         assert (missing[0].why == chosen.SLOTS_PROBLEM) == (kernel not in (refusing, denying))
         assert all(group.closed for group in kernel.groups)
+
+
+def test_a_group_that_cannot_be_tried_now_is_used(tmp_path: Path) -> None:
+    write_machine_files(tmp_path)
+    fakeperf.write_pmu(tmp_path, "cpu", 4)
+    write_events(tmp_path, "cpu", TOPDOWN_LEVEL_1)
+    waiting = fakeperf.Kernel(counters=5, turns=dict.fromkeys(range(4), 5))
+    forbidden = fakeperf.Kernel()
+    forbidden.trial = Mock(side_effect=PermissionError)  # type: ignore[method-assign]
+    for kernel in (waiting, forbidden):
+        (part,), missing = open_part(tmp_path, kernel)
+        assert (keys_on(part), missing) == ([*TIMES, *TOPDOWN_LEVEL_1], [])

@@ -125,8 +125,11 @@ def test_each_core_type_is_a_kind_of_cpus(
     tmp_path: Path, rows: list[Cpu], kinds: list[tuple[list[int], list[int]]]
 ) -> None:
     """A single kind has the offline CPUs, too."""
-    found = parts.cpu_kinds(tmp_path, rows, Identity(INTEL, 6, 0x97, 2), None)
-    assert [(kind.cpus, kind.online) for kind in found] == kinds
+    survey = limits.RegisterSurvey(tmp_path)
+    survey.kinds = [*parts.cpu_kinds(tmp_path, rows, Identity(INTEL, 6, 0x97, 2), None)]
+    assert [(kind.cpus, kind.online) for kind in survey.kinds] == kinds
+    named = [cpus if len(kinds) > 1 else None for cpus, _ in kinds]
+    assert [survey.cpus(kind) for kind in survey.kinds] == named
 
 
 def test_an_unknown_intel_cpu_has_no_clocks_and_no_count_of_smis() -> None:
