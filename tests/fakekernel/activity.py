@@ -30,7 +30,6 @@ class Piece:
     ipc: tuple[int, ...]  # instructions per cycle of each LP, in thousandths
     hz: int
     requests: tuple[int, ...] = ()  # C-state that each LP requested; 0 if not idle
-    license: int = 0
     limit: int = 0  # status bits of the register of limit reasons
     therm: int = 0  # status bits of THERM_STATUS
     smi: int = 0  # number of SMIs at the start of the piece

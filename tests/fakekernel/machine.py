@@ -13,7 +13,7 @@ from typing import Any
 from fakekernel import cpuid, registers, truth
 from fakekernel.activity import Core, Package, default_plan
 from fakekernel.models import MODELS, Model
-from fakekernel.pmu import Pmu, Readers, RefusedError, Writers
+from fakekernel.pmu import Pmu, Readers, RefusedError
 
 REG = 0xFFFFFFFF
 LOG_LIMIT = 100_000
@@ -41,10 +41,20 @@ class Spec:
     msr: bool = True  # whether the msr driver is loaded
 
 
+@dataclass(frozen=True)
+class Place:
+    """The position of an LP, and the number of cores of its package."""
+
+    package: int
+    core: int
+    thread: int
+    cores: int
+
+
 class Processor:
     """One LP as the msr driver sees it."""
 
-    def __init__(self, machine: Machine, cpu: int, place: cpuid.Place) -> None:
+    def __init__(self, machine: Machine, cpu: int, place: Place) -> None:
         model, spec = machine.model, machine.spec
         self.machine, self.cpu, self.place, self.online = machine, cpu, place, True
         core, shared = machine.cores_of(place)
@@ -52,15 +62,13 @@ class Processor:
         pmu = Pmu(core, model, place.thread, spec.kvm)
         self.counters = pmu.addresses()
         self.read_at: Readers = {**registers.core_registers(core, model), **shared}
-        self.write_at: Writers = {}
-        for read, write in (registers.clocks(core, model, place.thread), pmu.registers()):
-            self.read_at |= read
-            self.write_at |= write
+        counters, self.write_at = pmu.registers()
+        self.read_at |= registers.clocks(core, model, place.thread) | counters
         for reg in spec.missing:
             self.read_at.pop(reg, None)
             self.write_at.pop(reg, None)
         self.initial: dict[int, int] = {}
-        self.table = cpuid.leaves(model, place, spec.kvm)
+        self.table = cpuid.leaves(model, spec.kvm)
 
     def read(self, reg: int) -> int:
         """Returns the value of a register. Raises KeyError if the register does not exist."""
@@ -132,14 +140,14 @@ class Machine:
         for cpu, reg, value in spec.registers:
             self.cpus[cpu].poke(reg, value)
 
-    def place(self, cpu: int) -> cpuid.Place:
+    def place(self, cpu: int) -> Place:
         """The place of a CPU in Linux numbering: the first threads of all cores, then the second
         threads."""
         each, total = self.spec.cores, self.spec.cores * self.spec.packages
         package, core = divmod(cpu % total, each)
-        return cpuid.Place(package, core, cpu // total, each, self.threads)
+        return Place(package, core, cpu // total, each)
 
-    def cores_of(self, place: cpuid.Place) -> tuple[Core, Readers]:
+    def cores_of(self, place: Place) -> tuple[Core, Readers]:
         return (
             self.cores[place.package * self.spec.cores + place.core],
             self.shared[place.package],

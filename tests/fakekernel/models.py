@@ -9,9 +9,6 @@ Events = dict[tuple[int, int], str]
 
 _COMMON: Events = {(0x3C, 0x00): "cycles", (0xC0, 0x00): "instructions"}
 _ONE: Events = {**_COMMON, (0x3C, 0x01): "tick", (0x3C, 0x02): "one"}
-_HASWELL: Events = {**_ONE, (0x5C, 0x01): "ring0"}
-_LICENSE: Events = {(0x28, 0x07): "license0", (0x28, 0x18): "license1", (0x28, 0x20): "license2"}
-_SHARED: Events = {(0x3C, 0x08): "tick_shared", (0xEC, 0x02): "cycles_shared"}
 _AMD: Events = {(0x76, 0x00): "cycles", (0xC0, 0x00): "instructions", (0x2B, 0x00): "smi"}
 
 
@@ -31,7 +28,6 @@ class Model:
     width: int = 48
     threads: int = 2
     any_thread: bool = False
-    full_width: bool = True  # PERF_CAPABILITIES reports full-width writes; 0x4C1 exists
     leaf15: tuple[int, int, int] = (0, 0, 0)  # EAX, EBX, ECX
     mperf_shift: int = 0
     limit_reasons: int = 0  # address
@@ -64,7 +60,7 @@ HASWELL_EP = Model(
     ticks=23,
     base_mhz=2300,
     turbo_hz=3600 * MHZ,
-    events=_HASWELL,
+    events=_ONE,
     version=3,
     any_thread=True,
     limit_reasons=0x690,
@@ -84,7 +80,7 @@ SKYLAKE_SP = Model(
     ticks=84,
     base_mhz=2100,
     turbo_hz=3700 * MHZ,
-    events={**_ONE, **_LICENSE, (0x28, 0x40): "throttle"},
+    events=_ONE,
     version=4,
     any_thread=True,
     leaf15=(2, 168, 0),
@@ -113,7 +109,7 @@ ICE_LAKE_SP = Model(
     ticks=96,
     base_mhz=2400,
     turbo_hz=3500 * MHZ,
-    events={**_ONE, **_SHARED, **_LICENSE},
+    events=_ONE,
     version=5,
     gp=8,
     fixed=4,
@@ -132,7 +128,7 @@ SAPPHIRE_RAPIDS = replace(
     ticks=88,
     base_mhz=2200,
     turbo_hz=3800 * MHZ,
-    events={**_ONE, **_SHARED, (0x3C, 0x01): "ref"},
+    events={**_ONE, (0x3C, 0x01): "ref"},
     leaf15=(2, 176, 25 * MHZ),
     turbo={0x1AD: _packed(38, 36, 35, 34, 33, 32, 31, 30), **_GROUPS},
 )
@@ -148,10 +144,9 @@ ZEN_3 = Model(
     events=_AMD,
     gp=6,
     fixed=0,
-    full_width=False,
 )
 
-# The manuals have neither the unit of its reference event nor its 0x4C1: both are assumed here.
+# The manuals lack the unit of its reference event: it is assumed here.
 KNIGHTS_LANDING = Model(
     "Intel(R) Xeon Phi(TM) CPU 7210 @ 1.30GHz",
     (6, 0x57, 1),
@@ -166,7 +161,6 @@ KNIGHTS_LANDING = Model(
     width=40,
     threads=4,
     any_thread=True,
-    full_width=False,
     mperf_shift=10,
     residency=((0x3FF, 6),),
     turbo={0x1AD: _packed(2 << 1, 15, 30 | 1 << 5, 0, 0, 0, 0, 0)},

@@ -156,9 +156,8 @@ class Cpuid(Node):
         if size % 16:
             raise _error(errno.EINVAL)
         model, table = self.processor.machine.model, self.processor.table
-        sub = offset >> 32
         return b"".join(
-            struct.pack("<4I", *cpuid.answer(table, model, offset + i & REG, sub))
+            struct.pack("<4I", *cpuid.answer(table, model, offset + i & REG))
             for i in range(min(size, 4096) // 16)
         )
 

@@ -24,7 +24,6 @@ USR, OS, EDGE, ANY, EN, INV, CMASK = (
 )
 PMI = 1 << 20
 FIXED_EVENTS = ("instructions", "cycles", "ref")  # 0x309, 0x30A, 0x30B
-SHARES = 12  # divisible by 1, 2, 3 and 4 threads
 
 
 class RefusedError(Exception):
@@ -43,12 +42,6 @@ def count_of(core: Core, model: Model, kind: str, lp: int, rings: str, any_threa
     def alone(piece: Piece) -> bool:
         return bool(enabled_counters(piece)) and piece.mask == 1 << lp
 
-    def share(piece: Piece) -> int:
-        return SHARES // piece.mask.bit_count() if enabled_counters(piece) else 0
-
-    def license_at(level: int) -> Count:
-        return core.integral(lambda p: p.hz if p.mask and p.license == level else 0, 1, nano)
-
     def reference() -> Count:
         crystal_ticks = core.integral(lambda p: bool(enabled_counters(p)), tick, nano)
         return lambda time_ns: crystal_ticks(time_ns) * model.ticks
@@ -61,16 +54,9 @@ def count_of(core: Core, model: Model, kind: str, lp: int, rings: str, any_threa
         "tick": lambda: core.integral(lambda p: bool(enabled_counters(p)), tick, nano),
         "ref": reference,
         "one": lambda: core.integral(alone, tick, nano),
-        "tick_shared": lambda: core.integral(share, tick, SHARES * nano),
-        "cycles_shared": lambda: core.integral(lambda p: p.hz * share(p), 1, SHARES * nano),
-        "ring0": lambda: core.integral(
-            lambda p: p.hz if any(p.modes[i] == KERNEL for i in enabled_counters(p)) else 0, 1, nano
-        ),
         "smi": lambda: core.steps(lambda p: p.smi),
     }
-    if kind.startswith("license"):
-        return license_at(int(kind[-1]))
-    return makers[kind]() if kind in makers else core.integral(lambda _: 0)
+    return makers[kind]()
 
 
 class Counter:
@@ -79,7 +65,6 @@ class Counter:
         self.value = 0
         self.mark = 0
         self.source: Count | None = None
-        self.overflowed = False
 
     def read(self, t: int) -> int:
         if self.source is None:
@@ -90,16 +75,11 @@ class Counter:
         self.settle(t)
         self.value = value & self.mask
 
-    def write_signed32(self, t: int, value: int) -> None:
-        self.write(t, (value & 0xFFFFFFFF ^ 0x80000000) - 0x80000000)
-
     def settle(self, t: int) -> None:
         """Adds the events since the last call to the count."""
         if self.source is not None:
             now = self.source(t)
-            total = self.value + now - self.mark
-            self.overflowed |= total > self.mask
-            self.value, self.mark = total & self.mask, now
+            self.value, self.mark = self.value + now - self.mark & self.mask, now
 
     def follow(self, t: int, source: Count | None) -> None:
         self.settle(t)
@@ -180,20 +160,6 @@ class Pmu:
         self.enabled = value
         self._follow(t)
 
-    def _status(self, t: int) -> int:
-        status = 0
-        for base, counters in ((0, self.counters), (32, self.fixed)):
-            for i, counter in enumerate(counters):
-                counter.settle(t)
-                status |= counter.overflowed << base + i
-        return status
-
-    def _clear(self, t: int, value: int) -> None:
-        self._status(t)
-        for base, counters in ((0, self.counters), (32, self.fixed)):
-            for i, counter in enumerate(counters):
-                counter.overflowed &= not value >> base + i & 1
-
     def _in_use(self, _t: int) -> int:
         used = sum(bool(select & 0xFF) << i for i, select in enumerate(self.select))
         used |= sum(
@@ -217,16 +183,12 @@ class Pmu:
         if self.model.amd:
             return self._amd_registers()
         read: Readers = {
-            0x345: lambda _: self.model.full_width << 13,
             0x38D: lambda _: self.fixed_control,
-            0x38E: self._status,
             0x38F: lambda _: self.enabled,
-            0x390: lambda _: 0,
         }
         write: Writers = {
             0x38D: self._write_fixed_control,
             0x38F: self._write_enabled,
-            0x390: self._clear,
         }
         if self.model.version >= 4:
             read[0x392] = self._in_use
@@ -234,10 +196,7 @@ class Pmu:
             read[0x186 + i] = partial(self._read_select, i)
             write[0x186 + i] = partial(self._write_select, i)
             read[0xC1 + i] = counter.read
-            write[0xC1 + i] = counter.write_signed32
-            if self.model.full_width:
-                read[0x4C1 + i] = counter.read
-                write[0x4C1 + i] = counter.write
+            write[0xC1 + i] = counter.write
         for i, counter in enumerate(self.fixed):
             read[0x309 + i], write[0x309 + i] = counter.read, counter.write
         return read, write

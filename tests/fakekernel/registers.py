@@ -6,7 +6,7 @@ from functools import partial
 
 from fakekernel.activity import Core, Package, Piece
 from fakekernel.models import Model
-from fakekernel.pmu import Count, Readers, Writers, count_of
+from fakekernel.pmu import Readers
 from perfprobe.sources.sim.stages import Integral
 
 NANO = 10**9
@@ -17,32 +17,13 @@ WATT_150 = 150 * 8
 PL1, PL2 = 1 << 10, 1 << 11
 
 
-class Offset:
-    """A free-running count that can be set."""
-
-    def __init__(self, source: Count) -> None:
-        self.source, self.offset, self.mask = source, 0, (1 << 64) - 1
-
-    def read(self, t: int) -> int:
-        return self.source(t) + self.offset & self.mask
-
-    def write(self, t: int, value: int) -> None:
-        self.offset = value - self.source(t)
-
-
-def clocks(core: Core, model: Model, lp: int) -> tuple[Readers, Writers]:
-    """TSC, MPERF and APERF, which can be written, and AMD's read-only copies."""
-    tsc = Offset(lambda t: t * model.tsc_hz // NANO)
+def clocks(core: Core, model: Model, lp: int) -> Readers:
+    """TSC, MPERF and APERF, and AMD's read-only copies."""
     shift = model.mperf_shift
     ref = core.integral(lambda p: p.mask >> lp & 1, model.tsc_hz, NANO << shift)
     cycles = core.integral(lambda p: p.hz if p.mask >> lp & 1 else 0, 1, NANO << shift)
-    mperf, aperf = Offset(ref), Offset(cycles)
-    read: Readers = {0x10: tsc.read, 0xE7: mperf.read, 0xE8: aperf.read}
-    write: Writers = {0x10: tsc.write, 0xE7: mperf.write, 0xE8: aperf.write}
-    if model.amd:
-        read |= {0xC00000E7: ref, 0xC00000E8: cycles}
-        read[0xC00000E9] = count_of(core, model, "instructions", lp, "UK", any_thread=False)
-    return read, write
+    read: Readers = {0x10: lambda t: t * model.tsc_hz // NANO, 0xE7: ref, 0xE8: cycles}
+    return read | {0xC00000E7: ref, 0xC00000E8: cycles} if model.amd else read
 
 
 def _sticky_bits(pieces: list[Piece], bits: str) -> int:
@@ -59,7 +40,6 @@ def thermal(core: Core, model: Model) -> Readers:
         0x19C: lambda t: logged | core.piece(t).therm,
         0x19A: lambda _: 0,
         0x1A2: lambda _: model.tjmax << 16,
-        0x198: lambda t: core.piece(t).hz // 100_000_000 << 8,
     }
 
 
@@ -69,10 +49,9 @@ def limits(package: Package, model: Model) -> Readers:
     logged = TEMPERATURE | _sticky_bits(pieces, "therm") << 1
     read: Readers = {0x1B1: lambda t: logged | _sticky_bits(list(package.pieces(t)), "therm")}
     if model.limit_reasons:
-        read |= {
-            model.limit_reasons: lambda t: reasons | _sticky_bits(list(package.pieces(t)), "limit"),
-            0x6B1: lambda _: 0,
-        }
+        read[model.limit_reasons] = lambda t: (
+            reasons | _sticky_bits(list(package.pieces(t)), "limit")
+        )
     return read
 
 
@@ -91,7 +70,6 @@ def power(package: Package) -> Readers:
         0x610: lambda _: WATT_150 | 3 << 15 | (WATT_150 * 6 // 5 | 3 << 15) << 32,
         0x611: lambda t: energy(t) & 0xFFFFFFFF,
         0x613: lambda t: limited(t) & 0xFFFFFFFF,
-        0x614: lambda _: WATT_150,
     }
 
 
@@ -132,28 +110,14 @@ def fixed_facts(model: Model) -> Readers:
             0x770: 1,
             0x771: top | ratio << 8 | 10 << 16 | 8 << 24,
             0x774: 8 | top << 8 | 0x80 << 24,
-            0x777: 0,
         }
     return {address: partial(_constant, value) for address, value in values.items()}
-
-
-def amd_facts(core: Core, model: Model) -> Readers:
-    """P0 as 25 MHz x FID / (DID / 8); HWCR with bits 24 (TSC runs at P0) and 30 (IRPERF) set."""
-    p0 = model.base_mhz // 25 | 8 << 8 | 1 << 63
-    active = core.integral(lambda p: 10_000 * p.mask.bit_count(), ENERGY_MUL, ENERGY_DIV)
-    return {
-        0xC0010015: lambda _: 1 << 24 | 1 << 30,
-        0xC0010063: lambda _: 0,
-        0xC0010064: lambda _: p0,
-        0xC0010299: lambda _: UNITS,
-        0xC001029A: lambda t: active(t) & 0xFFFFFFFF,
-    }
 
 
 def core_registers(core: Core, model: Model) -> Readers:
     """The read-only registers of a core."""
     if model.amd:
-        return amd_facts(core, model)
+        return {0xC0010299: lambda _: UNITS}
     smi = core.steps(lambda p: p.smi)
     return {
         0x34: lambda t: smi(t) & 0xFFFFFFFF,

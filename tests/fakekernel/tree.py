@@ -197,8 +197,6 @@ def _record(processor: Processor) -> str:
         "siblings": len(_online(processor.machine, place.package)),
         "core id": place.core,
         "cpu cores": place.cores,
-        "apicid": place.apic,
-        "initial apicid": place.apic,
         "flags": flags,
     }
     return "".join(
