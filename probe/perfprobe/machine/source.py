@@ -127,10 +127,9 @@ class Machine:
         self._online_text = self._online_file.read()
         self._row_readers = RowReaders(parts, rows, chosen)
         served_keys = {counter.key for part in self._parts for counter in part.counters}
+        readers = (UncoreClock, Hsmp, HsmpTable, LimitStatus, Resctrl)
         polled = [MachineCounts(root, len(rows)), Powercap(root, rows, served_keys)]
-        polled += [UncoreClock(root, rows), Hsmp(root, rows), HsmpTable(root, rows)]
-        polled += [LimitStatus(root, rows), Resctrl(root, rows)]
-        self._polled_blocks = PolledBlocks(polled)
+        self._polled_blocks = PolledBlocks([*polled, *(reader(root, rows) for reader in readers)])
         self._stat = ProcStat(root, [row.cpu for row in rows])
         lane_blocks = [*self._row_readers.blocks(), *self._stat.blocks()]
         offsets, words = sampler.lay_out([*lane_blocks, *self._polled_blocks.blocks()])
@@ -185,7 +184,10 @@ class Machine:
         """Returns the frames of all complete rounds, the last with the main thread's blocks."""
         if self._tasks.check_watched_processes() and time.monotonic() < self._batch_due():
             return []
-        rounds = self._drain_rounds()
+        rounds: list[_Round] = []
+        while len(rounds) < self._batches.max_drained_rounds and (drained := self._sampler.drain()):
+            data = bytearray(self._sampler.frame)  # a copy: the sampler holds only one round
+            rounds.append(_Round(drained, self._sampler.late_rounds, data))
         if not rounds:
             self._tasks.scan_slice(SCAN_EARLY_NS)
             return []
@@ -237,42 +239,25 @@ class Machine:
             offline_cpus |= self._attached_cpus - online
             changes: list[tuple[int, Cpu | None]] = []
             for cpu in sorted(offline_cpus):
-                self._detach(cpu)
+                self._sampler.detach(cpu)
+                self._attached_cpus.discard(cpu)
+                for successor, plans in self._row_readers.close_cpu(cpu):
+                    self._sampler.detach(successor)
+                    self._sampler.attach(successor, plans, rebased=True)
                 changes.append((cpu, None))
             for row in topology.read_cpus(self._root):
                 if row.cpu in online - self._attached_cpus:
                     self._attach(row.cpu, rebased=True)
                     changes.append((row.cpu, row))
             for cpu, new_row in changes:
-                data = {
-                    "cpu": cpu,
-                    "online": new_row is not None,
-                    "row": new_row and asdict(new_row),
-                }
+                fields = new_row and asdict(new_row)
+                data = {"cpu": cpu, "online": new_row is not None, "row": fields}
                 notes.append(Note("hotplug", time_ns, data=data))
             if self._attached_cpus == online:
                 self._online_text = text
         return notes
 
-    def _detach(self, cpu: int) -> None:
-        self._sampler.detach(cpu)
-        self._attached_cpus.discard(cpu)
-        for successor, plans in self._row_readers.close_cpu(cpu):
-            self._sampler.detach(successor)
-            self._sampler.attach(successor, plans, rebased=True)
-
     # --- each batch --------------------------------------------------------------------------
-
-    def _drain_rounds(self) -> list[_Round]:
-        """Returns copies of the complete rounds, because the sampler holds only one round."""
-        rounds: list[_Round] = []
-        for _ in range(self._batches.max_drained_rounds):
-            drained = self._sampler.drain()
-            if drained is None:
-                break
-            data = bytearray(self._sampler.frame)
-            rounds.append(_Round(drained, self._sampler.late_rounds, data))
-        return rounds
 
     def _make_frames(self, rounds: list[_Round], raw_minus_monotonic_ns: int) -> list[Frame]:
         last = rounds.pop()

@@ -27,8 +27,8 @@ def test_a_row_summarises_its_wake_ups(
     monkeypatch: pytest.MonkeyPatch, waker: int | None, limit: IdleState | None, kind: str,
     entered: dict[str, float],
 ) -> None:  # fmt: skip
-    """Waits of 1 to 100 us, in the wrong order."""
-    waits = [us * 1000 for us in range(100, 0, -1)]
+    """Waits of 1 to 1000 us, in the wrong order."""
+    waits = [us * 1000 for us in range(1000, 0, -1)]
     counts = iter([[5, 7], [15, 37] if limit is None else [45, 7]])
     monkeypatch.setattr(wake, "entry_counts", lambda _: next(counts))
     monkeypatch.setattr(wake, "_limit_idle_states", lambda _: nullcontext())
@@ -36,9 +36,9 @@ def test_a_row_summarises_its_wake_ups(
     monkeypatch.setattr(wake, "_wake_by_cpu", {3: waits}.get)
     assert wake._measure_row(waker, limit, STATES) == {
         "kind": kind, "deepest": limit and limit.name, "entered": entered, "idle_entries": 40,
-        "samples": 100, "least_us": 1, "median_us": 51, "p95_us": 96, "p99_us": 100,
-        "most_us": 100, "mean_us": 50.5,
-        "histogram": {"first_us": 1, "width_us": 5, "counts": [5] * 20, "beyond": 0},
+        "samples": 1000, "least_us": 1, "median_us": 501, "p95_us": 951, "p99_us": 991,
+        "most_us": 1000, "mean_us": 500.5,
+        "histogram": {"first_us": 1, "width_us": 42, "counts": [42] * 23 + [34], "beyond": 0},
     }  # fmt: skip
 
 

@@ -16,9 +16,9 @@ from waiting import whenever_due
 
 from perfprobe import wire
 from perfprobe.machine import source as os_source
-from perfprobe.machine.source import Machine, _Round
+from perfprobe.machine.source import Machine
 from perfprobe.native import tsc_rate
-from perfprobe.native.sampler import Sampler
+from perfprobe.native.sampler import DrainedRound, Sampler
 from perfprobe.opening import open_os
 
 MS = 1_000_000
@@ -199,16 +199,14 @@ def test_a_cpu_is_offline_in_the_batch_at_whose_end_it_returns(
         ready = whenever_due(source.due_s, source.poll, "the note")
         trees.put(root, f"{trees.CPU}/online", "0\n")
         next(result for result in ready if any(isinstance(m, wire.Note) for m in result))
-        drained = source._drain_rounds
+        drain, (head,) = source._sampler.drain, source._row_readers.offline_head_offsets({1})
 
-        def with_a_sample() -> list[_Round]:
-            rounds = drained()
-            for each in rounds:
-                (head,) = source._row_readers.offline_head_offsets({1})
-                memoryview(each.data).cast("Q")[head + 4] = wire.ROW_SAMPLED
-            return rounds
+        def drain_with_a_sample() -> DrainedRound | None:
+            drained = drain()
+            memoryview(source._sampler.frame).cast("Q")[head + 4] = wire.ROW_SAMPLED
+            return drained
 
-        monkeypatch.setattr(source, "_drain_rounds", with_a_sample)
+        monkeypatch.setattr(source._sampler, "drain", drain_with_a_sample)
         trees.put(root, f"{trees.CPU}/online", "0-1\n")
         report = next(result for result in ready if any(isinstance(m, wire.Note) for m in result))
     *frames, note = report

@@ -12,7 +12,7 @@ import synth
 
 from perfprobe import wire
 from perfprobe.instruments import timers
-from perfprobe.instruments.selftest import cpu_checks, verdict
+from perfprobe.instruments.selftest import cpu_checks, run, verdict
 from perfprobe.instruments.selftest.load import CounterAdvance, FrameLog
 from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.instruments.timers import Exchange
@@ -42,6 +42,18 @@ def test_the_rate_is_compared_over_a_longer_time() -> None:
     assert outcome.measured == 2.0e9
     assert verdict.judge(check, outcome) == "close"
     assert not [*cpu_checks.rate_outcomes(dataclasses.replace(hello, tsc_hz=None), (0, 0), (1, 1))]
+
+
+def test_tolerances_follow_from_what_disturbs_a_count() -> None:
+    percents = [(check.counter, round(100 * check.tolerance, 1)) for check in run._ALL_CHECKS]
+    assert percents == [
+        ("instructions", 1), ("cycles", 2), ("aperf", 2), ("msr_tsc", 0.1), ("ref", 1),
+        ("mperf", 1), ("busy_s", 1), ("idle_s", 1), ("stat_user_s", 19.2),
+        ("kernel_instructions", 2), ("kernel_cycles", 15), ("idle_s", 2), ("busy_s", 2),
+        ("stat_idle_s", 2.2), ("ref", 2),
+        *((f"{state}_s", 2) for state in ("neither", "lp0", "lp1", "both")),
+        *((event, 3) for event in ("one_thread", "any_thread", "distributed")),
+    ]  # fmt: skip
 
 
 CHECK = Check("x", "", "", 0.01, "")
