@@ -81,7 +81,8 @@ class _Parser(argparse.ArgumentParser):
     """A parser that reports each error in one line, even a failed write of its help."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message.removeprefix('argument ')}; see {self.prog} --help")
+        hint = "" if message.endswith(")") else f"; see {self.prog} --help"
+        raise UsageError(f"{message.removeprefix('argument ')}{hint}")
 
     def _print_message(self, message: str, file: object = None) -> None:  # noqa: ARG002
         _print(message.removesuffix("\n"))

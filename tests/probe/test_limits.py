@@ -70,7 +70,7 @@ def test_a_machine_of_many_cpus_needs_no_higher_limit_of_open_files(
     ("1>&-", "stream --source sim", 1, "stdout is closed"),
     ("1>/dev/full", "--version", 1, "cannot write stdout: No space left on device"),
     ("1>&-", "stream --help", 1, "stdout is closed"),
-    ("", "stream --sample x", 2, "--sample: invalid float value: 'x'; see perfprobe stream --help"),
+    ("", "stream --watch", 2, "--watch: expected one argument; see perfprobe stream --help"),
     ("", "topology --sysroot /nowhere", 3, "no CPUs can be found"),
 ])  # fmt: skip
 def test_failures_are_named_in_one_line(

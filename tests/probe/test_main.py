@@ -6,13 +6,16 @@ import errno
 import io
 import json
 import os
+import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
 from perfprobe import __main__ as command
-from perfprobe import opening, serve
+from perfprobe import opening, serve, wire
 from perfprobe.cpu import topology
 from perfprobe.errors import MsrsNotRestored
 from perfprobe.instruments.selftest import run
@@ -81,10 +84,8 @@ def test_times_of_a_stream_have_limits(tmp_path: Path, option: str) -> None:
     "ramp --seconds 1_0", "stream --source sim --sample 0_1", "stream --source sim --batch \u0661",
 ])  # fmt: skip
 def test_numbers_have_plain_digits(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        command.main(arguments.split())
-    assert end.value.code == command.EXIT_USAGE
-    assert "invalid " in capsys.readouterr().err
+    assert command.main(arguments.split()) == command.EXIT_USAGE
+    assert re.fullmatch(r"perfprobe: --.*: invalid .* \(try .*\)\n", capsys.readouterr().err)
 
 
 def test_the_tsc_is_measured_while_a_stream_opens_its_source(
@@ -113,10 +114,17 @@ def test_only_a_real_job_needs_a_capability_for_its_wait_channels(
     monkeypatch.setattr(
         access, "drop_capabilities", lambda *_, watches_job=False: dropped.append(watches_job)
     )
-    monkeypatch.setattr(serve, "serve", lambda *_, on_hello, **__: on_hello())
+    hellos: list[wire.Hello] = []
+
+    def serve_hello(_: object, *streams: Any, on_hello: Callable[[], None]) -> None:
+        hellos.append(streams[-1])
+        on_hello()
+
+    monkeypatch.setattr(serve, "serve", serve_hello)
     words = line.replace("PID", str(os.getpid())).split()
     assert command.main(["stream", "--source", *words]) == 0
     assert dropped[-1] == watches_job
+    assert (hellos[0].watch is not None) == ("--watch" in line)
 
 
 def test_stdout_is_blocking_again_if_registers_cannot_be_restored(
