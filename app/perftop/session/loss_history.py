@@ -10,6 +10,7 @@ import numpy as np
 
 from perftop.base.arrays import Floats, Ints
 from perftop.model.delta import distinct
+from perftop.model.kinds import NEIGHBOURS
 
 HISTORY_NS, HISTORY_STEP_NS = 600_000_000_000, 1_000_000_000
 """Length and step of the history of losses, in ns."""
@@ -72,6 +73,7 @@ class LossHistory:
         """Adds these seconds by package instead of by CPU."""
         if not self._sums:
             self._sums.append((start_ns, np.zeros(len(self._names)), {}))
+        self._move_losses(lost_s)
         if len(self._sums) > 1 and now_ns - self._sums[-2][0] <= self._step_ns:
             self._sums.pop()
         self._sums.append((now_ns, wanted_s, lost_s))
@@ -80,6 +82,28 @@ class LossHistory:
         elif len(self._sums) > MAX_RECORDING_SUMS:
             del self._sums[1:-1:2]
             self._step_ns *= 2
+
+    def _move_losses(self, lost_s: Mapping[str, Floats]) -> None:
+        """Corrects earlier sums that are greater than the new ones, because an episode that was
+        detected late is now the cause of an earlier loss. Such seconds are moved to the causes that
+        rose. An estimated loss can also be smaller than it seemed, so it is not moved."""
+        for index in reversed(range(1, len(self._sums))):
+            time_ns, wanted_s, earlier_s = self._sums[index]
+            zeros = np.zeros(len(self._names))
+            causes = {**earlier_s, **lost_s}
+            rises_s = {c: lost_s.get(c, zeros) - earlier_s.get(c, zeros) for c in causes}
+            if all((rise_s >= 0).all() for rise_s in rises_s.values()):
+                return
+            measured = [rises_s[cause] for cause in rises_s if cause not in NEIGHBOURS]
+            risen_s = sum((rise_s.clip(0) for rise_s in measured), zeros)
+            left_s = sum(measured, zeros).clip(0)
+            part = np.divide(left_s, risen_s, out=np.ones_like(zeros), where=risen_s > 0)
+            new_rises_s = {
+                cause: rise_s.clip(0) * (1.0 if cause in NEIGHBOURS else part)
+                for cause, rise_s in rises_s.items()
+            }
+            sums_s = {cause: lost_s.get(cause, zeros) - s for cause, s in new_rises_s.items()}
+            self._sums[index] = time_ns, wanted_s, sums_s
 
     def between(
         self, edges_ns: Ints, *packages: int | None

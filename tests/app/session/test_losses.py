@@ -18,6 +18,7 @@ from why_reports import session_of_job
 
 from perftop.model.evaluation import LOSS_PARTS, LostSeconds
 from perftop.model.kinds import STEAL_CAUSE, Episode
+from perftop.output.recent_losses import RecentLosses
 from perftop.session import loss_history
 from perftop.session.episodes import LATE_NS
 from perftop.session.history import History
@@ -294,6 +295,44 @@ def test_a_history_keeps_ten_minutes_or_a_whole_recording_in_longer_steps(
     shares = history.shares(edges_ns, 1)
     assert shares == pytest.approx([np.nan, *[0.5] * 4, np.nan], nan_ok=True)
     assert history.between(edges_ns[3:5] + 1)[1] == pytest.approx(400.0)
+
+
+def test_a_loss_with_a_new_cause_is_moved_to_that_cause_in_each_second() -> None:
+    """In the fourth second, episodes are detected that began with the first and the second one, and
+    a sibling turns out to have cost less. The first package loses nothing but steal."""
+    history = loss_history.LossHistory([0, 1])
+    for second, (other, thermal, sibling) in enumerate(
+        [(0.1, 0.0, 0.5), (0.3, 0.0, 0.5), (0.5, 0.0, 0.5), (0.1, 0.7, 0.4)], 1
+    ):
+        history.add_losses(0, second * SECOND, np.full(2, float(second)), {
+            ("turbo-drop", UNEXPLAINED): np.array([0.0, other]),
+            ("throttle", "thermal"): np.array([0.0, thermal]),
+            ("neighbour", "sibling"): np.array([0.0, sibling]),
+            STEAL_CAUSE: np.full(2, 0.05 * second),
+            ("involuntary-halt", "smm" if second > 3 else "hdc"): np.array([0.01 * second, 0.0]),
+        })  # fmt: skip
+    _, _, lost_s = history.between(np.arange(5) * SECOND)
+    assert {cause: seconds.round(2).tolist() for cause, seconds in lost_s.items()} == {
+        UNEXPLAINED: [0.1, 0.0, 0.0, 0.0], "thermal": [0.0, 0.2, 0.2, 0.3],
+        "sibling": [0.4, 0.0, 0.0, 0.0], "hypervisor": [0.1] * 4, "smm": [0.01] * 4,
+        "hdc": [0.0] * 4,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("scenario", "cause"), [("throttle", "other"), ("neighbour", "sibling")])
+def test_the_seconds_of_a_history_add_up_to_the_losses(scenario: str, cause: str) -> None:
+    hello, messages = sim_streams.messages_lasting(f"{scenario},{SMALL}", 21.0, SAMPLE_NS)
+    session = Session(hello)
+    session.track_losses()
+    losses = RecentLosses(session)
+    for message in messages:
+        session.apply(message)
+        if session.now_ns >= losses.due_ns:
+            losses.add_totals(session)
+    _, _, lost_s = losses.history.between(np.arange(session.run.start_ns, session.now_ns, SECOND))
+    by_cause = losses.add_totals(session).losses.by_cause
+    total_s = sum(float(s.sum()) for (_, name), s in by_cause.items() if name == cause)
+    assert float(lost_s[cause].sum()) == pytest.approx(total_s, abs=0.02)
 
 
 @pytest.mark.parametrize(("spec", "watch"), STREAMS)
