@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from perftop.model.confidence import TaskOnCpu
 from perftop.model.kinds import Episode
 from perftop.model.tasks import TaskSnapshot
 from perftop.output.report import MIN_VICTIM_SHARE, Finding, Report
@@ -90,6 +91,8 @@ class RecentLosses:
 
 MAX_STEP_NS = 10_000_000_000
 """Maximum time in ns between two totals to know when tasks waited; the screen may have paused."""
+MAX_LOSERS = 2
+"""Maximum number of waiting tasks in the evidence. With two, sentences leave out their PIDs."""
 MIN_WAIT_S = 0.005
 """Minimum wait in s between two totals that counts."""
 
@@ -184,8 +187,9 @@ def _are_same_tasks(a: Finding, b: Finding) -> bool:
 def _describe(episode: Episode, finding: Finding) -> None:
     episode.cpus, episode.depth = finding.cpus, finding.victim_share
     episode.confidence = finding.confidence
-    text = " · ".join(finding.evidence)
-    episode.evidence = {"label": finding.headline, "text": text, "loser": finding.culprit}
+    text, pids = " · ".join(finding.evidence), sorted({pid for pid, _ in finding.waiting_tasks})
+    losers = [TaskOnCpu(pid, finding.culprit, finding.cpus[0]) for pid in pids[:MAX_LOSERS]]
+    episode.evidence = {"label": finding.headline, "text": text, "loser": losers}
     if finding.takers:
         episode.evidence["who"] = [*finding.takers]
 

@@ -202,8 +202,9 @@ def subject_of(episode: Episode) -> str:
     return name
 
 
-def culprits(episode: Episode, key: Literal["who", "self"] = "who") -> list[TaskOnCpu]:
-    """Returns the tasks that take resources from others or, with `self`, from their own job."""
+def culprits(episode: Episode, key: Literal["who", "self", "loser"] = "who") -> list[TaskOnCpu]:
+    """Returns the tasks that take resources from others or, with `self`, from their own job;
+    with `loser`, those that lose, if the episode names them."""
     tasks = episode.evidence.get(key, ())
     return [] if isinstance(tasks, Hypervisor) else [t for t in tasks if isinstance(t, TaskOnCpu)]
 
@@ -369,15 +370,25 @@ def _task_fields(worst: Episode, names: Sequence[str], size: int) -> dict[str, S
     """Returns the fields for the tasks that cause the loss and those that lose. Names are truncated
     to `size` characters."""
     fields: dict[str, SentencePart] = {}
-    if names := [worst.evidence["loser"]] if "loser" in worst.evidence else names:
-        fields["{loser}"] = SentencePart(_abbreviated_names(names, size), "name")
-    other_names, own_names = (
-        list(dict.fromkeys(task.comm for task in culprits(worst, key))) for key in ("who", "self")
-    )
-    if other_names:
-        fields["{who}"] = SentencePart(_abbreviated_names(other_names, size), "name")
-    elif worst.evidence.get("self"):
-        name = _abbreviated_names(own_names, size) if own_names else "the job"
+    who, own_tasks, losers = (culprits(worst, key) for key in ("who", "self", "loser"))
+    if losers:
+        names, pids = [losers[0].comm], {task.pid for task in losers}
+        own_tasks, who = own_tasks or who, [task for task in who if task.pid not in pids]
+    # Different tasks with the name of a loser have their PIDs.
+    namesakes = {task.comm for task in who}.intersection(names)
+
+    def name_of(tasks: Sequence[TaskOnCpu]) -> str:
+        ends = [f"[{task.pid}]" if task.comm in namesakes else "" for task in tasks]
+        parts = dict.fromkeys(zip((task.comm for task in tasks), ends, strict=True))
+        return _abbreviated_names([cut(comm, size) + end for comm, end in parts], MAX_SENTENCE)
+
+    if names:
+        name = name_of(losers) if len(losers) == 1 else _abbreviated_names(names, size)
+        fields["{loser}"] = SentencePart(name, "name")
+    if who:
+        fields["{who}"] = SentencePart(name_of(who), "name")
+    elif own_tasks or worst.evidence.get("self"):
+        name = name_of(own_tasks) if own_tasks else "the job"
         fields["{own}"] = fields.get("{loser}") or SentencePart(name, "name")
     return fields
 

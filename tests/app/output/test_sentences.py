@@ -55,6 +55,31 @@ def test_all_causes_that_can_be_counted_have_a_case() -> None:
     assert {key for kind in kinds for key in kind.explained_keys} <= {*NUMBERS}
 
 
+@pytest.mark.parametrize(("losers", "who", "sentence_text"), [
+    ([7], [(9, "python")], "python[7] waits 98 % of its time for python[9] on CPU 0"),
+    ([7], [(9, "python"), (8, "cc")],
+     "python[7] waits 98 % of its time for python[9] (+1) on CPU 0"),
+    ([7], [(8, "cc")], "python waits 98 % of its time for cc on CPU 0"),
+    ([6, 7], [(9, "python")], "python waits 98 % of its time for python[9] on CPU 0"),
+    ([6, 7], [(6, "python")], "Threads of python wait 98 % of their time for each other on CPU 0"),
+    ([6, 7], [(6, "python"), (8, "cc")], "python waits 98 % of its time for cc on CPU 0"),
+])  # fmt: skip
+def test_tasks_of_one_name_are_told_apart(
+    losers: list[int], who: list[tuple[int, str]], sentence_text: str
+) -> None:
+    evidence = {
+        "label": "x" * 99,
+        "loser": [TaskOnCpu(pid, "python", 0) for pid in losers],
+        "who": [TaskOnCpu(pid, comm, 0) for pid, comm in who],
+    }
+    episode = Episode("neighbour", [0], S, None, 0.98, "scheduler", evidence)
+    topology = machine()
+    assert text(sentence(topology, [episode])) == sentence_text
+    detected = replace(episode, evidence={"who": [TaskOnCpu(9, "python", 0)]}, cause="sibling")
+    expected = "python[9] on the sibling takes 98 % of python's IPC on CPU 0"
+    assert text(sentence(topology, [detected], ["python"])) == expected
+
+
 def test_the_deepest_of_several_episodes_represents_them() -> None:
     slight = Episode("neighbour", [0], S, None, 0.12, "sibling", {"who": STREAM})
     deep = Episode("neighbour", [6], S, None, 0.31, "sibling", {"who": STREAM})

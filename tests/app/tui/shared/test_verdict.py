@@ -20,6 +20,7 @@ from waiting import until_true
 
 from perfprobe import wire
 from perftop.draw import strips
+from perftop.model.confidence import TaskOnCpu
 from perftop.model.kinds import Episode
 from perftop.output.report import Report
 from perftop.output.sentences import sentence, text
@@ -327,7 +328,7 @@ def test_a_wait_does_not_begin_with_that_of_other_tasks_on_its_cpu() -> None:
     messages = two_cpus().messages(450, lambda seq: crowded if 200 < seq <= 300 else alone)
     session, _ = session_and_verdicts(messages[:202])
     (listed,) = session.log.listed_running
-    assert listed.evidence["loser"] == "cron"
+    assert listed.evidence["loser"] == [TaskOnCpu(31, "cron", 1)]
     session, verdicts = session_and_verdicts(messages)
     named = [(ns / SECOND, verdict) for ns, verdict in verdicts if verdict.text.startswith("hog")]
     assert named[-1][0] < 35
