@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import stat
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 
 from fakekernel import cpuid
@@ -68,14 +68,6 @@ class Dir(Node):
             at = at.children[part] if isinstance(at, Dir) else at
         if isinstance(at, Dir):
             at.children.pop(name, None)
-
-    def walk(self) -> Iterator[Node]:
-        yield self
-        for child in self.children.values():
-            if isinstance(child, Dir):
-                yield from child.walk()
-            else:
-                yield child
 
 
 class Text(Node):

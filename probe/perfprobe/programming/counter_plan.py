@@ -170,10 +170,9 @@ def counters_in_use(plan: CounterPlan, values: Mapping[int, int]) -> str | None:
     for number, register in enumerate(selects):
         if values[register] & ENABLE and enabled >> number & 1:
             return f"{register_name(register)} = {values[register]:X}H{suffix}"
-    fixed = values.get(FIXED_CONTROL, 0)
-    evidence = f"{register_name(FIXED_CONTROL)} = {fixed:X}H"
     for number in range(plan.budget.fixed_count):
-        nibble = fixed >> NIBBLE * number
+        evidence = f"{register_name(FIXED_CONTROL)} = {values[FIXED_CONTROL]:X}H"
+        nibble = values[FIXED_CONTROL] >> NIBBLE * number
         if nibble & FIXED_PMI:
             return f"{evidence}: fixed counter {number} interrupts for another program"
         if nibble & FIXED_RINGS and enabled >> 32 + number & 1:

@@ -9,7 +9,7 @@ the counters.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -18,7 +18,7 @@ from perfprobe import wire
 from perfprobe.cpu import cpuid, model
 from perfprobe.cpu.identity import read_identity
 from perfprobe.cpu.model import INTEL
-from perfprobe.cpu.model_terms import Uarch
+from perfprobe.cpu.model_terms import TurboRegisters, Uarch
 from perfprobe.kernel.access import Problem
 from perfprobe.machine.parts import Part, join_missing
 from perfprobe.native import tsc_rate
@@ -247,28 +247,21 @@ def turbo_table(
     for register in needed:
         if words[register] is None:
             return Missing("turbo", f"{msr.register_name(register)} cannot be read", None, cpus)
-    table = ratio_steps(
-        turbo.layout,
-        [words[register] or 0 for register in turbo.ratio_msrs],
-        words[turbo.count_msr] or 0 if turbo.count_msr is not None else 0,
-        bclk_hz,
-        turbo.cores_per_count,
-    )
+    table = _ratio_steps(turbo, {register: word or 0 for register, word in words.items()}, bclk_hz)
     if not table:
         return Missing("turbo", f"{msr.register_name(needed[0])} holds no ratio", None, cpus)
     names = [msr.register_name(register) for register in turbo.ratio_msrs if words[register]]
     return wire.Turbo(table, f"{', '.join(names)}, licence 0", cpus)
 
 
-def ratio_steps(
-    layout: str, ratios: Sequence[int], counts: int, bclk_hz: float, cores_per_count: int = 1
-) -> list[Step]:
-    """Returns the steps of the turbo table in these registers (see Turbo in model_terms), each
-    clock once. A ratio of 0 marks an unused entry."""
-    if layout == "knl":
+def _ratio_steps(turbo: TurboRegisters, words: Mapping[int, int], bclk_hz: float) -> list[Step]:
+    """Returns the steps of the turbo table in these registers (see TurboRegisters), each clock
+    once. A ratio of 0 marks an unused entry."""
+    ratios = [words[register] for register in turbo.ratio_msrs]
+    if turbo.layout == "knl":
         entries: Steps = _ratio_deltas(ratios[0])
-    elif layout == "groups":
-        bounds = [cores_per_count * count for count in _split_bytes([counts])]
+    elif turbo.count_msr is not None:
+        bounds = [turbo.cores_per_count * n for n in _split_bytes([words[turbo.count_msr]])]
         entries = zip(bounds, _split_bytes(ratios), strict=True)
     else:
         entries = enumerate(_split_bytes(ratios), 1)

@@ -81,6 +81,14 @@ def test_a_new_interrupt_is_first_counted_at_the_next_read() -> None:
     assert after.largest_rises(before, 0) == [("36 eth0", 2)]
 
 
+def test_at_most_four_interrupts_are_reported() -> None:
+    before, after = (
+        parse_table("           CPU0\n" + "".join(f"{i}:{n * i:>11}  x\n" for i in range(1, 7)))
+        for n in (1, 2)
+    )
+    assert [rise for _, rise in after.largest_rises(before, 0)] == [6, 5, 4, 3]
+
+
 def test_a_long_name_is_cut() -> None:
     table = parse_table(f"           CPU0\n 36:          7  edge  {'x' * 50}\n")
     assert table.name("36") == f"36 {'x' * 37}"

@@ -43,7 +43,7 @@ def symbols(path: Path, text: str) -> Symbols:
     ((0x710, 0x610, 0x410), "clock", "read_hpet"),
     ((0xA10, 0x520), "", "osq_lock_table_init"),
     ((0x810,), "", "_raw_spin_unlock_irqrestore"), ((-0x100,), "", ""),
-    ((0x310, 0x110), "entry", "do_syscall_64"),
+    ((0x310, 0x110), "entry", "do_syscall_64"), ((0x110,), "entry", "entry_SYSCALL_64"),
 ])  # fmt: skip
 def test_a_stack_has_the_kind_and_function_of_its_work(
     tmp_path: Path, offsets: tuple[int, ...], kind: str, name: str
