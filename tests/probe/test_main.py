@@ -184,9 +184,11 @@ def test_a_bug_is_no_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("verb", ["timers", "wake", "ramp"])
-def test_an_instrument_without_proc_and_sys_says_so(
+def test_an_instrument_needs_a_cpu_that_exists(
     verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    assert command.main([verb, "--cpu", "99999"]) == 2
+    assert "--cpu 99999: no such CPU (online: 0" in capsys.readouterr().err
     monkeypatch.setattr(topology, "read_cpus", lambda _: [])
     assert command.main([verb]) == 3
     assert "no CPUs can be found under /" in capsys.readouterr().err

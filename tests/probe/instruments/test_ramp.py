@@ -188,10 +188,8 @@ def test_the_command_prints_runs_or_names_the_missing_isa(isa: str) -> None:
 @pytest.mark.parametrize(("arguments", "status", "text"), [
     (["--seconds", "0.5"], 2, "--seconds 0.5: must be from 1 to 60"),
     (["--seconds", "61"], 2, "--seconds 61: must be from 1 to 60"),
-    (["--seconds", "nan"], 2, "--seconds nan: must be from 1 to 60"),
+    (["--seconds", "nan"], 2, "--seconds: invalid number 'nan' (try 1 or 0.5)"),
     (["--isa", "sse"], 2, "unknown ISA 'sse'; known: scalar, avx2, avx512"),
-    (["--cpu", "60000"], 2, "--cpu 60000: no such CPU"),
-    (["--cpu", "-1"], 2, "--cpu -1: no such CPU"),
 ])  # fmt: skip
 def test_impossible_requests_are_reported_in_one_line(
     arguments: list[str], status: int, text: str, capsys: pytest.CaptureFixture[str]

@@ -285,13 +285,6 @@ def test_methods_of_a_cpu_that_went_offline_are_unavailable(
         timers.measure_methods(cpu, affinity.cpuid_leaves(cpu))
 
 
-@pytest.mark.parametrize("cpu", ["99999", "-1"])
-def test_a_nonexistent_cpu_is_a_usage_error(cpu: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["timers", f"--cpu={cpu}"]) == 2
-    output = capsys.readouterr()
-    assert (output.out, cpu in output.err) == ("", True)
-
-
 def test_amd_needs_a_serializing_lfence() -> None:
     def amd_guarantees(always: int) -> dict[str, str | None]:
         def leaves(leaf: int, subleaf: int = 0, /) -> tuple[int, int, int, int]:
