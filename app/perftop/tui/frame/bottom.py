@@ -3,7 +3,6 @@ keys, which is the last line of the screen. This module also defines the screens
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -24,7 +23,7 @@ from perftop.session.values import LISTED_NAMES, lasting_reasons, names_by_reaso
 from perftop.tui.frame import top
 from perftop.tui.frame.top import FrameLines, ScreenState
 from perftop.tui.shared import canvas
-from perftop.tui.shared.canvas import AbstractWidgetMeta, PageWidget
+from perftop.tui.shared.canvas import PageWidget
 from perftop.tui.shared.keys import KEYS, KEYS_BY_ID, VIEW_ORDER, bindings
 from perftop.tui.shared.paint import DirectScreen, is_ascii
 
@@ -420,9 +419,9 @@ class PromptScreen(DirectScreen):
     prompt: Prompt | None = None
 
     @property
-    @abstractmethod
     def main_widget(self) -> Widget:
         """The widget that has the focus while the prompt is closed."""
+        raise NotImplementedError
 
     async def ask(
         self, label: str, hint: str, preview: Callable[[str], str], **options: Any
@@ -451,7 +450,7 @@ class PromptScreen(DirectScreen):
                 break
 
 
-class PageScreen(PromptScreen, metaclass=AbstractWidgetMeta):
+class PageScreen(PromptScreen):
     """A screen with a single page of lines: a fleet, or two recordings."""
 
     HELP_ENTRIES: ClassVar[Sequence[tuple[str, str]]] = ()
@@ -468,9 +467,9 @@ class PageScreen(PromptScreen, metaclass=AbstractWidgetMeta):
     def main_widget(self) -> PageWidget:
         return self.page
 
-    @abstractmethod
     def page_lines(self, width: int, height: int) -> list[Line]:
         """Returns the lines of the page at this size."""
+        raise NotImplementedError
 
     def action_help(self) -> None:
         from perftop.tui.frame.overlays import HelpEntry, HelpSection, help_screen

@@ -5,7 +5,6 @@ line to line."""
 
 from __future__ import annotations
 
-from abc import ABCMeta, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -15,7 +14,6 @@ from textual.app import App
 from textual.binding import BindingType
 from textual.geometry import Region, Size
 from textual.message import Message
-from textual.message_pump import _MessagePumpMeta
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widget import Widget
@@ -90,11 +88,7 @@ def mark_selected(line: Line) -> Line:
     return [mark, *runs[1:]], "chosen victim" if state == "victim" else "chosen"
 
 
-class AbstractWidgetMeta(_MessagePumpMeta, ABCMeta):
-    """The metaclass of widgets and screens with abstract methods."""
-
-
-class LineWidget(Widget, metaclass=AbstractWidgetMeta):
+class LineWidget(Widget):
     """A widget of lines. Only changed lines become strips (Textual's form of a line)."""
 
     _painted: Sequence[tuple[Line, Strip]] = ()
@@ -106,13 +100,13 @@ class LineWidget(Widget, metaclass=AbstractWidgetMeta):
     strip_count = 0
     """Number of strips created so far, to measure how many lines are redrawn."""
 
-    @abstractmethod
     def visible_lines(self) -> Sequence[Line]:
         """Returns the lines from the top of the widget; missing lines are blank."""
+        raise NotImplementedError
 
-    @abstractmethod
     def redraw(self) -> None:
         """Computes and draws all lines, for another size or theme."""
+        raise NotImplementedError
 
     @property
     def size(self) -> Size:
@@ -174,9 +168,9 @@ class PageWidget(LineWidget):
 
     _lines: Sequence[Line] = ()
 
-    @abstractmethod
     def page(self, width: int, height: int) -> Sequence[Line]:
         """Returns the lines of the whole widget at this size; missing lines are blank."""
+        raise NotImplementedError
 
     def update(self) -> None:
         """Computes all lines and draws those that have changed."""
@@ -250,20 +244,19 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
     def make_layout(self) -> None:
         """Chooses the content and widths of lines for this size, order and machine."""
 
-    @abstractmethod
     def make_lines(self) -> None:
         """Lays out this interval's lines: sets `line_count`, `header_lines`, `footer_lines`."""
 
-    @abstractmethod
     def line(self, y: int) -> Line:
         """Returns the scrolling line `y`, which is visible."""
+        raise NotImplementedError
 
     def scroll_to_cursor(self) -> None:
         """Scrolls to the selected core."""
 
-    @abstractmethod
     def target_at(self, x: int, y: int) -> ClickTarget:
         """Returns the target at column `x` of the footer line `y`, which is 1 for the last line."""
+        raise NotImplementedError
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Disables the view's keys until it has its first numbers, and so lines."""
@@ -449,9 +442,9 @@ class CursorCanvas(Canvas):
     _selected: object = None
     """The selected item, as returned by `item_of_line`, in a view with HAS_OWN_ITEMS."""
 
-    @abstractmethod
     def cpu_of_line(self, y: int) -> int | None:
         """Returns the first CPU of the core that line `y` shows; None for headings."""
+        raise NotImplementedError
 
     def item_of_line(self, y: int) -> object:
         """Returns the identity of the item that line `y` shows; None for headings."""
