@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import isnan, nan
 from typing import ClassVar
 
 import numpy as np
 
-from perftop.base.arrays import Floats
+from perftop.base.arrays import Floats, Ints
 from perftop.base.text import ClockUnit, duration, fit, ranges, rate_unit, time_of_day
 from perftop.draw import charts, strips, theme
 from perftop.draw.columns import Column, Run
@@ -83,6 +84,9 @@ class TimelineLayout:
         return NUMBER_WIDTH * self.numbers_per_line + 3
 
 
+_NO_LAYOUT = TimelineLayout([], has_own_lines=True, lane_height=1, core_width=0, cpus_width=0)
+
+
 def timeline_layout(
     cores: Cores, lines: list[ViewLine], room: int, order: str, *, of_core: bool, ascii_: bool
 ) -> TimelineLayout:
@@ -125,7 +129,7 @@ class Timeline(PaneledView, CursorCanvas):
     _unit: ClockUnit
     _other_fields: list[str]
     """Names of the fields that the metric key shows next, in order."""
-    _timeline_layout: TimelineLayout
+    _timeline_layout = _NO_LAYOUT
     _has_headings: bool
     _axis: time_axis.Axis
     _chart_left: int
@@ -133,7 +137,11 @@ class Timeline(PaneledView, CursorCanvas):
     few for a bin of whole samples."""
     _right_width: int
     """Number of cells to the right of the axis, for numbers; 0 if they do not fit."""
-    _lanes: MetricLanes | None = None
+    _values: dict[int, Floats]
+    """The values along the axis, (lanes, bins), of each row that has been visible, by row."""
+    _areas: dict[tuple[int, int], list[list[Run]]]
+    """The lines of the tall lanes drawn so far, by row and lane."""
+    _scale: Scale
     _values_now: list[float]
     """Values in the shown interval, by position of the CPU."""
     _is_suspect: list[bool]
@@ -146,7 +154,8 @@ class Timeline(PaneledView, CursorCanvas):
     # --- lines from an interval
 
     def reset(self) -> None:
-        self.line_count, self._lanes = 0, None  # nothing to draw until there is a size
+        # There is nothing to draw until there is a size.
+        self.line_count, self._timeline_layout = 0, _NO_LAYOUT
 
     def make_layout(self) -> None:
         session = self.session
@@ -155,11 +164,11 @@ class Timeline(PaneledView, CursorCanvas):
             self._field,
             row_numbers.session_clock_unit(session, self.settings.units, ghz_if_unknown=True),
         )
-        self._lanes = None
+        self._timeline_layout = _NO_LAYOUT
 
     def make_lines(self) -> None:
         session, interval, settings = self.session, self.interval, self.settings
-        if self._lanes is None or settings.order not in {"topology", "CPU number"}:
+        if not self._timeline_layout.lines or settings.order not in {"topology", "CPU number"}:
             lines = self.cores.view_lines()
             if settings.order != "topology" or settings.reverse:
                 rows = row_numbers.ordered_rows(self.cores, settings, session, interval)
@@ -182,14 +191,18 @@ class Timeline(PaneledView, CursorCanvas):
         first_ns = session.past.first_ns
         self._axis = time_axis.fit_axis(interval.time_ns, settings.window_s, room, first_ns)
         self._chart_left = layout.label_width + room - self._axis.columns
-        cores = self.cores.rows
-        lanes = MetricLanes(session, self._field, self._axis, cores, ascii_=settings.ascii)
-        lanes.update(self._visible_rows())
+        self._values, self._areas = {}, {}
+        self._read_lanes(self._visible_rows())
         values = displayed_values(self._field, session, interval)
-        lanes.choose_scale(values[session.selected])
+        scaled_values = [block.ravel() for block in self._values.values()]
+        scaled_values.append(values[session.selected])
+        scales: dict[str, Scale] = session.caches["scales of lanes"]  # by key of the field
+        self._scale = scales[self._field.key] = row_numbers.field_scale(
+            self._field, np.concatenate(scaled_values), scales.get(self._field.key)
+        )
         if self._field.is_rate:
-            self._unit = rate_unit(lanes.scale.high)
-        self._lanes, self._values_now = lanes, values.tolist()
+            self._unit = rate_unit(self._scale.high)
+        self._values_now = values.tolist()
         self._is_suspect = suspect_rows(self._field.key, session, interval).tolist()
         episodes = time_axis.visible_episodes(self._axis, session)
         self._assign_episodes(episodes)
@@ -223,8 +236,7 @@ class Timeline(PaneledView, CursorCanvas):
     # --- fixed lines
 
     def _legend(self) -> list[Run]:
-        assert self._lanes is not None
-        low, high = row_numbers.scale_ends(self._field, self._lanes.scale, self._unit)
+        low, high = row_numbers.scale_ends(self._field, self._scale, self._unit)
         high = f"{high} {self._unit.name}".rstrip()
         ramp = strips.heat_ramp(ascii_=self.settings.ascii)
         ends: list[Run] = [(f"{low} ", "dim"), *ramp, (f" {high}", "dim")]
@@ -329,16 +341,14 @@ class Timeline(PaneledView, CursorCanvas):
         return [name, *lane_runs, (mean_text, "dim"), (f"{text:>{NUMBER_WIDTH}}", style)]
 
     def _row(self, lane_line: LaneLine) -> list[Run]:
-        layout, lanes, row = self._timeline_layout, self._lanes, lane_line.view_line.row
-        assert lanes is not None
-        if row not in lanes.values:  # the row was scrolled into view
-            lanes.update([*self._visible_rows(), row])
+        layout, row = self._timeline_layout, lane_line.view_line.row
+        if row not in self._values:  # the row was scrolled into view
+            self._read_lanes([*self._visible_rows(), row])
         if layout.lane_height == 1:
-            lane_runs = lanes.flat_lane(row, lane_line.lanes)
+            levels = self._scale.levels(self._values[row][[*lane_line.lanes]])
+            lane_runs = flat_lane(levels, ascii_=self.settings.ascii)
         else:
-            gap = 1 if layout.lane_height > 2 else 0  # an empty line separates tall lanes
-            area = lanes.tall_lane(row, lane_line.lanes[0], layout.lane_height - gap)
-            lane_runs = [*area, [(" " * self._axis.columns, "text")]][lane_line.line_in_lane]
+            lane_runs = self._tall_lane(row, lane_line.lanes[0])[lane_line.line_in_lane]
         lane_runs = time_axis.fade_outside(lane_runs, self._axis, self.settings.ranges_ns.values())
         label = fit(self._label(lane_line), self._chart_left - 1)
         runs: list[Run] = [(" ", "text"), (label, "dim")]
@@ -356,6 +366,25 @@ class Timeline(PaneledView, CursorCanvas):
                 sign, style = episode_style.marker_run(episode, self._axis.now_ns)
                 return [*runs, (f" {sign}", style)]
         return [*runs, ("  ", "text")]
+
+    def _read_lanes(self, rows: Sequence[int]) -> None:
+        """Reads the rows that have not been read yet."""
+        rows = [row for row in dict.fromkeys(rows) if row not in self._values]
+        cores = [self.cores.rows[row] for row in rows]
+        blocks = read_lanes(self.session, self._field, self._axis, cores)
+        self._values.update(zip(rows, blocks, strict=True))
+
+    def _tall_lane(self, row: int, lane: int) -> list[list[Run]]:
+        """Returns the lines of a lane, in which the height also shows the value."""
+        if (row, lane) not in self._areas:
+            height, scale = self._timeline_layout.lane_height, self._scale
+            gap = 1 if height > 2 else 0  # an empty line separates tall lanes
+            share = (self._values[row][lane] - scale.low) / (scale.high - scale.low)
+            colours, ascii_ = _AREAS.get(self._field.key, "user"), self.settings.ascii
+            area = charts.area_chart(share, height - gap, colours, ascii_=ascii_)
+            blank_line: list[Run] = [(" " * self._axis.columns, "text")]
+            self._areas[row, lane] = [*charts.chart_lines(area), blank_line]
+        return self._areas[row, lane]
 
     def _label(self, lane_line: LaneLine) -> str:
         """Returns the label of a line: the name of its core on the core's first line, and the
@@ -397,60 +426,22 @@ _AREAS = {"ipc": "ipc", **dict.fromkeys(_KERNEL_FIELDS, "kernel")}
 """Colours of tall lanes by field, as in the overview's charts; others have that of user time."""
 
 
-class MetricLanes:
-    """The values of one field along one time axis. All visible rows are read together from the
-    history, which takes little longer than reading one."""
+def read_lanes(session: Session, field: Number, axis: Axis, cores: Sequence[Core]) -> list[Floats]:
+    """Returns the values of a field, (lanes, bins), of each core. Reading all visible cores at once
+    takes little longer than reading one."""
+    if field.of_core:
+        states = session.past.states([core.cpus for core in cores], axis.edges)
+        return [*states[:, :, [STATES.index(field.key)]].transpose(1, 2, 0)]
+    cpus = [cpu for core in cores for cpu in core.positions]
+    lanes = session.past.metric(field.key, cpus, axis.edges).T
+    ends = accumulate(len(core.positions) for core in cores)
+    return [lanes[end - len(core.positions) : end] for core, end in zip(cores, ends, strict=True)]
 
-    def __init__(
-        self, session: Session, field: Number, axis: Axis, cores: Sequence[Core], *, ascii_: bool
-    ) -> None:
-        self._session, self._field, self.axis, self._cores = session, field, axis, cores
-        self._ascii = ascii_
-        self.scale = Scale(0.0, 1.0)
-        self.values: dict[int, Floats] = {}
-        """Arrays of values (lanes, bins), by row."""
-        self._areas: dict[tuple[int, int], list[list[Run]]] = {}
-        """The lines of tall lanes, by row and lane."""
 
-    def update(self, rows: Sequence[int]) -> None:
-        """Reads the rows that have not been read yet."""
-        rows = [row for row in dict.fromkeys(rows) if row not in self.values]
-        history, cores = self._session.past, [self._cores[row] for row in rows]
-        edges = self.axis.edges
-        if self._field.of_core:
-            states = history.states([core.cpus for core in cores], edges)
-            lanes = states[:, :, STATES.index(self._field.key)].T
-        else:
-            cpus = [cpu for core in cores for cpu in core.positions]
-            lanes = history.metric(self._field.key, cpus, edges).T
-        end = 0
-        for row, core in zip(rows, cores, strict=True):
-            start, end = end, end + (1 if self._field.of_core else len(core.positions))
-            self.values[row] = lanes[start:end]
-
-    def choose_scale(self, values_now: Floats) -> None:
-        """Chooses the scale for the rows read so far and for `values_now`, the current values of
-        all CPUs. The last scale of this field is kept while it fits."""
-        values = np.concatenate([*(block.ravel() for block in self.values.values()), values_now])
-        scales: dict[str, Scale] = self._session.caches["scales of lanes"]  # by key of the field
-        self.scale = row_numbers.field_scale(self._field, values, scales.get(self._field.key))
-        scales[self._field.key] = self.scale
-
-    def flat_lane(self, row: int, lanes: Sequence[int]) -> list[Run]:
-        """Returns a line with one lane in whole cells, or with two lanes in the halves of cells."""
-        levels = self.scale.levels(self.values[row][[*lanes]])
-        cells = strips.half_cells(ascii_=self._ascii)
-        codes = strips.pack_step_pairs(
-            levels[0] - strips.UNKNOWN_LEVEL, levels[-1] - strips.UNKNOWN_LEVEL
-        )
-        return strips.join_cells([cells[code] for code in codes.tolist()])
-
-    def tall_lane(self, row: int, lane: int, lines: int) -> list[list[Run]]:
-        """Returns a lane that is several lines high, in which the height also shows the value."""
-        if (row, lane) not in self._areas:
-            low, high = self.scale.low, self.scale.high
-            share = (self.values[row][lane] - low) / (high - low)
-            colours = _AREAS.get(self._field.key, "user")
-            area = charts.area_chart(share, lines, colours, ascii_=self._ascii)
-            self._areas[row, lane] = charts.chart_lines(area)
-        return self._areas[row, lane]
+def flat_lane(levels: Ints, *, ascii_: bool) -> list[Run]:
+    """Returns a line with one lane in whole cells, or with two lanes in the halves of cells, from
+    their steps on the heat ramp, (lanes, bins)."""
+    cells = strips.half_cells(ascii_=ascii_)
+    steps = levels - strips.UNKNOWN_LEVEL
+    codes = strips.pack_step_pairs(steps[0], steps[-1])
+    return strips.join_cells([cells[code] for code in codes.tolist()])
