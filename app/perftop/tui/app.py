@@ -252,10 +252,6 @@ class PerfTopApp(App[None]):
             self.failure = errors.expected_failure(cause) or Failed(errors.save_traceback(cause))
         self.exit(return_code=1)
 
-    def crash(self, error: Exception) -> None:
-        """Handles an error in an asyncio task that is not one of the app's workers."""
-        self._handle_exception(error)
-
 
 def run_app(
     source: ScreenSource, config: Config, *, mouse: bool, on_start: Callable[[], None] | None = None

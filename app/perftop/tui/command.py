@@ -111,7 +111,7 @@ class CommandSource(LiveSource):
         except Failed as failed:
             self.end(failed)
         except Exception as error:  # noqa: BLE001 - handled as in the app's own tasks
-            self.app.crash(error)
+            self.app._handle_exception(error)  # noqa: SLF001
 
     def _measure(
         self, measurement: CommandMeasurement, notes: RunNotes, messages: list[wire.Message]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 
@@ -142,9 +141,9 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
 
     # --- the status
 
-    @abstractmethod
     def complete_status(self, status: AppStatus) -> AppStatus:
         """Returns the status with the state of this source added."""
+        raise NotImplementedError
 
     def on_tick(self) -> None:
         """Called about once a second, even if no messages arrive."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from rich.highlighter import Highlighter
 from rich.segment import Segment
 from rich.text import Text
 from textual import events
@@ -304,11 +303,9 @@ class Prompt(Widget):
     def __init__(self, on_close: Callable[[], object]) -> None:
         super().__init__()
         self._on_close = on_close
-        self._error = _ErrorUnderline()
         self._label = Static(markup=False, id="prompt-label")
-        self._input = _OneLineInput(
-            highlighter=self._error, max_length=MAX_TEXT_LENGTH, select_on_focus=False, compact=True
-        )
+        self._input = _OneLineInput(max_length=MAX_TEXT_LENGTH, select_on_focus=False, compact=True)
+        self._input.highlighter = self._underline_error  # type: ignore[assignment]
         self._input.cursor_blink = False  # nothing in perftop blinks
         self._words = Static(markup=False, id="prompt-words")
         self._explanation: tuple[str, int | None] = "", None
@@ -354,7 +351,13 @@ class Prompt(Widget):
 
     @property
     def has_error(self) -> bool:
-        return self._error.offset is not None
+        return self._explanation[1] is not None
+
+    def _underline_error(self, text: Text) -> Text:
+        """Underlines the text from the first character that cannot be parsed."""
+        if self._explanation[1] is not None:
+            text.stylize("underline", self._explanation[1])
+        return text
 
     @property
     def text(self) -> str:
@@ -376,7 +379,6 @@ class Prompt(Widget):
         safe_text = safe_cells(words)
         self._words.update(to_ascii(safe_text) if is_ascii(self.app) else safe_text)
         self._words.set_class(error_offset is not None, "-wrong")
-        self._error.offset = error_offset
         self._input.refresh()
 
     def action_leave(self) -> None:
@@ -508,13 +510,3 @@ class _OneLineInput(Input):
             if newline:
                 return Strip(segments).adjust_cell_length(self.size.width, self.rich_style)
         return strip
-
-
-class _ErrorUnderline(Highlighter):
-    """A highlighter that underlines the text from the first character that cannot be parsed."""
-
-    offset: int | None = None
-
-    def highlight(self, text: Text) -> None:
-        if self.offset is not None:
-            text.stylize("underline", self.offset)
