@@ -170,10 +170,6 @@ class RecordingEpisodes:
 
     def __init__(self, packages: Sequence[int | None] = ()) -> None:
         """`packages`: the package of each CPU."""
-        self._packages = packages
-        self.clear()
-
-    def clear(self) -> None:
         self.ended: list[Episode] = []
         """Ended episodes in the order in which they were listed, nearly by their ends."""
         self.running: list[Episode] = []
@@ -183,7 +179,7 @@ class RecordingEpisodes:
         """Ended losses that no detector reports."""
         self.running_losses: list[Episode] = []
         """Losses of this kind that run at the end of the file."""
-        self.loss_history = LossHistory(self._packages, is_whole=True)
+        self.loss_history = LossHistory(packages, is_whole=True)
         """The losses over time until `until_ns`."""
         self.until_ns = 0
         """Raw time in ns up to which the pass has read the recording."""

@@ -46,10 +46,6 @@ class LossHistory:
         package, and the seconds that they had lost, by cause and package."""
 
     @property
-    def package_count(self) -> int:
-        return len(self._names)
-
-    @property
     def newest(self) -> tuple[int, Floats, dict[str, Floats]]:
         """The time of the newest sums, with the arguments of `add` for it."""
         return self._sums[-1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -13,21 +12,17 @@ import numpy as np
 import pytest
 from exports import export, hello, messages, record
 from fakes import Machine, queue_records
-from hypothesis import given
-from hypothesis import strategies as st
 from nightly import cases_by_day
 from recording_files import index_in_process, write_recording
 
 from perfprobe import wire
 from perftop.base.errors import Failed
-from perftop.model.kinds import Episode
 from perftop.output.stat_lines import episode_line
 from perftop.recording.file import Recording
 from perftop.session import loss_history
 from perftop.session.episodes import RecordingEpisodes
 from perftop.session.session import Session
 from perftop.tui import recording_index
-from perftop.tui.recording_index import from_note, to_note
 
 SPECS = {
     "drops": "sim:turbo-drop,cpus=8,seed=3",
@@ -274,48 +269,3 @@ def test_each_wait_is_listed_once_and_the_last_one_is_still_running(tmp_path: Pa
     assert starts_s == [0, 39, 79]
     assert [loss.end_ns is None for loss in result.running_losses] == [True]
     assert result.loss_history.newest[0] == frames[-1].time_ns
-
-
-# --- notes
-
-
-@pytest.mark.parametrize("invalid_note", [
-    {"cpus": 3}, {"cpus": ["a"]}, {"end_ns": "late"}, {"depth": "deep"}, {"kind": 3},
-    {"confidence": "none"}, {"evidence": []}, {"evidence": {"a": ["Unheard", 1]}},
-    {"evidence": {"a": ["Ran", "x", "y", "z"]}}, {"evidence": {"a": []}},
-    {"kind": "mark"},
-])  # fmt: skip
-def test_invalid_notes_are_not_read_as_episodes(invalid_note: dict[str, object]) -> None:
-    data = to_note(Episode("steal", [0], 1, 2)).data | invalid_note
-    with pytest.raises(wire.WireError):
-        from_note(wire.Note("episode", 1, "perftop", data))
-
-
-@pytest.mark.parametrize("change", [
-    {"start_ns": None}, {"wanted_s": 1.0}, {"wanted_s": [1.0]}, {"wanted_s": [1.0, "x"]},
-    {"lost_s": []}, {"lost_s": {"hypervisor": [float("nan"), 0.0]}}, {"lost_s": {"quota": [1.0]}},
-    {"start_ns": float("inf")},
-])  # fmt: skip
-def test_invalid_notes_are_not_read_as_losses(change: dict[str, object]) -> None:
-    data = {"start_ns": 1, "wanted_s": [1.0, 2.0], "lost_s": {"hypervisor": [0.5, 0.0]}}
-    for changed_data in (data, data | change):
-        episodes = RecordingEpisodes([0, 1])
-        note = wire.encode(wire.Note("sums", 10**9, "perftop", changed_data))
-        is_valid = changed_data is data
-        with contextlib.nullcontext() if is_valid else pytest.raises(wire.WireError):
-            recording_index.add_episodes(decoder(), note, episodes)
-        assert bool(episodes.loss_history._sums) == is_valid
-
-
-@given(st.binary(max_size=300))
-def test_foreign_bytes_raise_only_wire_errors(data: bytes) -> None:
-    for start in (b"", wire.encode(to_note(Episode("steal", [0], 1, 2)))):
-        episodes = RecordingEpisodes()
-        with contextlib.suppress(wire.WireError):
-            recording_index.add_episodes(decoder(), start + data + b"\x00", episodes)
-        assert not episodes.is_complete
-        assert len(episodes.ended) + len(episodes.running) == bool(start)
-
-
-def decoder() -> wire.Decoder:
-    return wire.Decoder(hello(messages("sim:steady,cpus=2", 0.2)), checked=True)
