@@ -303,11 +303,11 @@ async def test_a_dead_probe_leaves_the_command_running(
 
 async def test_a_bug_while_the_stream_is_read_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     async with around("true") as run:
-        crash = Mock()
-        monkeypatch.setattr(run.app, "crash", crash)
+        handle_exception = Mock()
+        monkeypatch.setattr(run.app, "_handle_exception", handle_exception)
         monkeypatch.setattr(run.source, "process", Mock(side_effect=KeyError("a bug")))
         run.feed.frames(1)
-        await until_true(lambda: crash.called, "the error is handled")
+        await until_true(lambda: handle_exception.called, "the error is handled")
         run.app.exit()
 
 

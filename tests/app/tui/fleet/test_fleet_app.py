@@ -26,7 +26,7 @@ from perftop.session.losses import WAIT_CAUSE
 from perftop.tui import fleet_page, fleet_state, fleet_views
 from perftop.tui.app import PerfTopApp
 from perftop.tui.config import Config
-from perftop.tui.fleet_screen import FleetScreen, FleetSource
+from perftop.tui.fleet_screen import FleetScreen, FleetSource, RunPerftop
 from perftop.tui.fleet_state import FleetState
 from perftop.tui.shared import episode_style, keys
 from perftop.tui.shared.row_numbers import Scale
@@ -41,12 +41,12 @@ large_fleet = cache(partial(fleets.racks, 20, 20))
 @asynccontextmanager
 async def opened_screen(
     fleet: Fleet, size: tuple[int, int] = (160, 50), keys: Sequence[str] = (), *,
-    ascii_: bool = False,
+    opener: RunPerftop | None = None, config: Config | None = None,
 ) -> AsyncIterator[tuple[FleetSource, Pilot[None]]]:  # fmt: skip
     """Yields the source and the pilot of a screen after these keys."""
-    source = FleetSource(fleets.Made(fleet, "over ssh"), cpu_clock=lambda: 0.0)
-    app = PerfTopApp(source, ascii_=ascii_)
-    async with app.run_test(size=size) as pilot:
+    feed = fleets.Made(fleet, "over ssh")
+    source = FleetSource(feed, opener=opener, cpu_clock=lambda: 0.0)
+    async with PerfTopApp(source, config).run_test(size=size) as pilot:
         await pilot.pause()
         await pilot.press(*keys)
         await pilot.pause()
@@ -58,18 +58,6 @@ def page_lines(source: FleetSource) -> list[str]:
         source.screen.page.render_line(y).text.rstrip()
         for y in range(source.screen.page.size.height)
     ]
-
-
-async def screen_lines(
-    fleet: Fleet, size: tuple[int, int] = (160, 50), keys: Sequence[str] = (), *,
-    ascii_: bool = False,
-) -> list[str]:  # fmt: skip
-    async with opened_screen(fleet, size, keys, ascii_=ascii_) as (source, _):
-        return page_lines(source)
-
-
-def line(lines: Sequence[str], text: str) -> int:
-    return next(y for y, each in enumerate(lines) if text in each)
 
 
 FLEETS = small_fleet, middle_fleet, large_fleet
@@ -221,41 +209,22 @@ async def test_the_remedy_is_copied() -> None:
         assert source.app.clipboard == "cooling: fans, air flow, dust; or fewer busy cores"
 
 
-async def test_enter_opens_the_selected_machine() -> None:
+async def test_the_selected_machine_is_opened_once() -> None:
     started_commands: list[Sequence[str]] = []
 
     async def opener(arguments: Sequence[str]) -> None:
         started_commands.append(arguments)
-        feed.problem = "lost meanwhile"
+        source._feed.problem = "lost meanwhile"
 
-    feed = fleets.Made(fleets.small(), "over ssh")
-    source = FleetSource(feed, opener=opener)
-    app = PerfTopApp(source)
-    async with app.run_test(size=(120, 30)) as pilot:
+    async with opened_screen(fleets.small(), keys=["down"], opener=opener) as (source, pilot):
+        for _ in range(2):  # the second time comes before the command can start
+            await source.app.screen.run_action("screen.open")
         await pilot.pause()
-        await pilot.press("down", "enter")
-        await app.workers.wait_for_complete([w for w in app.workers if w.group == "open"])
+        await pilot.press("w", "enter")
+        await pilot.pause()
         assert any("lost meanwhile" in text for text in page_lines(source)), "the page is redrawn"
-        name = source.screen.state.selected_name
-        await pilot.press("w")
-        await app.workers.wait_for_complete([w for w in app.workers if w.group == "open"])
-        assert started_commands == [("live", "--host", name), ("why", "--host", name)]
-
-
-async def test_a_machine_that_is_opened_twice_at_once_is_opened_once() -> None:
-    started_commands: list[Sequence[str]] = []
-
-    async def opener(arguments: Sequence[str]) -> None:
-        started_commands.append(arguments)
-
-    source = FleetSource(fleets.Made(fleets.small(), "over ssh"), opener=opener)
-    app = PerfTopApp(source)
-    async with app.run_test(size=(120, 30)) as pilot:
-        await pilot.pause()
-        for _ in range(2):
-            await app.screen.run_action("screen.open")
-        await pilot.pause()
-        assert len(started_commands) == 1
+        host = "--host", source.screen.state.selected_name
+        assert started_commands == [("live", *host), ("why", *host), ("live", *host)]
 
 
 async def test_names_and_reasons_from_outside_do_not_control_the_terminal() -> None:
@@ -266,11 +235,11 @@ async def test_names_and_reasons_from_outside_do_not_control_the_terminal() -> N
         machine_with_hostile_task.clock_missing_text
     ) = "\x1b[31mred\x9b"
     machine_with_hostile_task.numbers = UNKNOWN_NUMBERS
-    for view in ("1", "2", "3"):
-        for text in await screen_lines(
-            Fleet([hostile_machine, machine_with_hostile_task]), (160, 50), [view]
-        ):
-            assert text.isprintable()
+    fleet = Fleet([hostile_machine, machine_with_hostile_task])
+    async with opened_screen(fleet) as (source, pilot):
+        for view in ("1", "2", "3"):
+            await pilot.press(view)
+            assert "".join(page_lines(source)).isprintable()
 
 
 def test_racks_have_a_stable_order_if_their_numbers_are_equal() -> None:
@@ -314,16 +283,13 @@ async def test_keys_follow_the_users_configuration() -> None:
     """This holds in the key line, in the help and on the keyboard."""
 
     config = Config(keys={"why": "y", "heat": "x", "help": "z", "metric": "c"})
-    source = FleetSource(fleets.Made(fleets.small(), "over ssh"))
-    app = PerfTopApp(source, config)
-    async with app.run_test(size=(160, 50)) as pilot:
-        await pilot.press("2", "x")
+    async with opened_screen(fleets.small(), keys="2x", config=config) as (source, pilot):
         assert source.screen.state.view == "heat"
         assert any("c another number" in text for text in page_lines(source))
         assert " x heat  3 episodes " in page_lines(source)[-1]
         await pilot.press("z")
-        text = str(app.screen.query_one(Static).content).splitlines()
-        assert text[line(text, "What costs the selected")].split()[0] == "y"
+        text = str(source.app.screen.query_one(Static).content).splitlines()
+        assert [t.split()[0] for t in text if "What costs the selected" in t] == ["y"]
         assert "R" not in [key for row in text for key in row.split()[:1]], (
             "a fleet is not recorded"
         )
