@@ -255,6 +255,8 @@ async def test_steps_and_skips_end_at_both_ends_of_the_history() -> None:
         source.skip(-10)
         assert shown_s() == pytest.approx(0.1)
         assert source.is_paused
+        source.toggle_pause()
+        assert (shown_s(), source.is_paused) == (newest_s, False)
         source.select_range(source.session.hello.raw_ns + 3 * 10**8, source.session.now_ns)
         assert run.interval.elapsed_s == pytest.approx(newest_s - 0.3)
         assert source.status.is_range
@@ -298,16 +300,8 @@ async def test_silence_is_reported_after_three_seconds_and_two_samples(
         assert source.complete_status(source.status).silent_s == silent_s
         ended = source.status._replace(failure_text="the probe has ended")
         assert source.complete_status(ended).silent_s is None
-
-
-@pytest.mark.parametrize(
-    ("key", "place"), [("x", "in perftop"), ("left_curly_bracket", "in this view")]
-)
-async def test_a_key_without_an_action_here_is_answered(key: str, place: str) -> None:
-    async with running_app(Machine()) as run:
-        run.source.on_unknown_key(key)
-        caption = "x" if key == "x" else "{"
-        assert run.source.status.notice == f"{caption} has no action {place}; ? lists all keys"
+        run.feed.frames(1)
+        await until_true(lambda: source.complete_status(source.status).silent_s is None, "data")
 
 
 # --- messages on the screen: effects of keys, a broken link, and a restarted machine

@@ -248,8 +248,12 @@ async def test_keys_pressed_together_reach_the_palette() -> None:
 
 async def test_a_key_without_an_action_is_reported() -> None:
     async with running_app(Machine()) as run:
-        await run.pilot.press("f9")
-        await run.wait_for_text("F9 has no action in perftop; ? lists all keys")
+        for key, text in (
+            ("f9", "F9 has no action in perftop"),
+            ("{", "{ has no action in this view"),
+        ):
+            await run.pilot.press(key)
+            await run.wait_for_text(f"{text}; ? lists all keys")
 
 
 @pytest.mark.parametrize(("burst", "filter_text"), [

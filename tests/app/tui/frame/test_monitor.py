@@ -71,27 +71,6 @@ async def test_views_of_the_past_equal_the_live_views_of_that_time(key: str) -> 
         assert view_text(run) == then
 
 
-async def test_steps_stop_at_both_ends_and_space_returns_to_live() -> None:
-    async with running_app(Machine()) as run:
-        await run.intervals(3)
-        await run.pilot.press("shift+left")
-        first = run.source.interval
-        await run.pilot.press("left")
-        assert first is not None
-        assert run.interval.time_ns == first.time_ns
-        await run.pilot.press("right")
-        assert run.interval.time_ns == first.time_ns + 100_000_000
-        await run.pilot.press("shift+right")
-        last = run.interval.time_ns
-        await run.pilot.press("right")
-        assert run.interval.time_ns == last
-        assert run.has("PAUSED")
-        await run.intervals(1)
-        await run.pilot.press("space")
-        assert run.interval.time_ns > last
-        assert not run.has("PAUSED")
-
-
 @pytest.mark.parametrize(
     "machine", [Machine(cores=40), nightly_case(guest())], ids=["counters", "guest"]
 )
@@ -131,20 +110,6 @@ async def test_names_from_outside_do_not_control_the_terminal() -> None:
             assert all(line.isprintable() for line in text.splitlines()), key
             assert "evil?[31m??" in text or key in "36", key
             assert "evil?[31m??:4000" in text or key != "4"
-
-
-async def test_a_hanging_probe_is_reported() -> None:
-    async with running_app(Machine()) as run:
-        now_s = 100.0
-        run.source.clock = lambda: now_s
-        await run.intervals(1)
-        assert not run.has("NO DATA")
-        now_s += 7.4
-        run.source.check()
-        await run.wait_for_text("NO DATA FOR 7 s")
-        await run.intervals(1)
-        run.source.check()
-        await until_true(lambda: not run.has("NO DATA"), "no message")
 
 
 FRAMES = 40
