@@ -343,22 +343,22 @@ def labelled_hello(args: argparse.Namespace, hello: wire.Hello) -> wire.Hello:
 
 _THREADS_VARIABLE = "OPENBLAS_NUM_THREADS"
 _UNUSED_MODULES = ("ssl", "ctypes")
-"""Modules that asyncio and numpy import if they exist, but that perftop does not use: 4.3 MB and
-0.4 MB of resident memory."""
+"""Modules that asyncio and numpy import if they exist, but that perftop uses only for HTTPS: 4.3 MB
+and 0.4 MB of resident memory."""
 MIN_MEMORY = (resource.RLIMIT_AS, 128, "-v"), (resource.RLIMIT_DATA, 80, "-d")
 """Limits of memory, the minimum in MB with which numpy can be loaded, and the option of ulimit that
 sets it. With less, OpenBLAS ends the process with a message of its own."""
 
 
 @contextmanager
-def fast_imports() -> Iterator[None]:
+def fast_imports(*, for_https: bool = False) -> Iterator[None]:
     """A block for imports of large modules. The garbage collector never scans their objects, which
     would take a tenth of the time; after the block, it runs once in GC_THRESHOLD new objects. numpy
     starts no threads for matrix products; by default it starts one per CPU, and they spin for some
     ms. The environment of later commands is unchanged, and later imports find the unused modules.
-    Signals that ask perftop to end are held
-    until the end of the block, because an exception in an import of numpy would become an
-    ImportError. Raises Failed if the memory limit is too low."""
+    Signals that ask perftop to end are held until the end of the block, because an exception in an
+    import of numpy would become an ImportError. `for_https`: whether http.client needs ssl. Raises
+    Failed if the memory limit is too low."""
     for kind, least_mb, option in MIN_MEMORY:
         limit = resource.getrlimit(kind)[0]
         if 0 <= limit < least_mb * 1_000_000:
@@ -367,7 +367,8 @@ def fast_imports() -> Iterator[None]:
     is_unset = _THREADS_VARIABLE not in os.environ
     if is_unset:
         os.environ[_THREADS_VARIABLE] = "1"
-    hidden_names = [name for name in _UNUSED_MODULES if name not in sys.modules]
+    unused_modules = () if for_https else _UNUSED_MODULES
+    hidden_names = [name for name in unused_modules if name not in sys.modules]
     # None is Python's own way to make an import fail.
     modules: dict[str, Any] = sys.modules
     modules.update(dict.fromkeys(hidden_names))

@@ -236,7 +236,7 @@ def run_fleet(args: argparse.Namespace) -> int:
 
 def _fleet_source(args: argparse.Namespace) -> Source:
     """Returns the source that the options select. Raises Failed if they contradict each other."""
-    with fast_imports():
+    with fast_imports(for_https=args.prometheus is not None):
         from perftop.verbs import fleet_sources as sources
 
     hosts, file, remote = args.hosts, args.hosts_file, args.remote

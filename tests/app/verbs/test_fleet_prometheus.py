@@ -22,6 +22,7 @@ from math import inf, nan
 from pathlib import Path
 from typing import Any
 
+import command
 import pytest
 from command import run_in_process
 from running_exporter import exporter, start_prometheus
@@ -257,6 +258,14 @@ def test_without_a_port_the_one_of_the_scheme_is_used(
     with pytest.raises(Failed, match="does not answer"):
         PrometheusServer(url).query("up")
     assert addresses == [address]
+
+
+def test_a_new_interpreter_can_connect_over_https() -> None:
+    arguments = ["fleet", "--prometheus", "https://127.0.0.1:1", "--json", "-n", "1"]
+    code = f"import sys\nfrom perftop import cli\nsys.exit(cli.main({arguments}))"
+    result = command.python(code, check=False)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == "perftop: https://127.0.0.1:1 does not answer: Connection refused\n"
 
 
 def test_matchers_are_in_all_selectors() -> None:
