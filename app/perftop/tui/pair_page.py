@@ -33,6 +33,7 @@ from perftop.model.kinds import cause_of, kind_of_cause
 from perftop.model.numbers import NUMBERS, Number
 from perftop.output.compare.comparison import (
     Comparison,
+    Row,
     answer_sentences,
     compare,
     loss_sentences,
@@ -41,7 +42,7 @@ from perftop.output.compare.readings import Reading, RecordingReader, format_lik
 from perftop.output.compare.text import change_text, verdict_word
 from perftop.output.run_summary import setting_label, value_text
 from perftop.session.history import Times
-from perftop.session.losses import VERDICT_SPAN_NS
+from perftop.session.losses import VERDICT_SPAN_NS, Cause
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.keys import key_captions
 from perftop.tui.shared.time_axis import Axis
@@ -71,8 +72,8 @@ VERDICT_WIDTH, MIN_WIDTH_WITH_VERDICTS = 26, 110
 """Width in cells of the column of verdicts, and minimum width of the screen to show it."""
 MIN_NUMBER_LINES, MAX_CHART_LINES = 3, 10
 """Minimum lines per number, and maximum lines of one chart."""
-MIN_LINES_WITH_GAP = 6
-"""Minimum lines per number to keep one of them blank."""
+MIN_LINES_WITH_GAP, MAX_DENSE_NUMBERS = 6, 5
+"""Minimum lines per number to keep one of them blank, and maximum numbers with fewer lines."""
 MIN_HEIGHT_FOR_GAPS = 30
 """Minimum height of the screen, in lines, for blank lines around the verdict."""
 MIN_SCALE_TOP, MAX_SMALL_SHARE = 0.02, 0.1
@@ -406,7 +407,8 @@ def _chart_lines(pair: PairState, room: int) -> list[Line]:
     for cause in pair.comparison.extra_loss if pair.comparison else ():
         ranked += kind_of_cause(*cause).explained_keys
     ranked = [key for key in dict.fromkeys((*ranked, *CHARTED_NUMBER_KEYS)) if key in known_keys]
-    ranked = ranked[: max(2, room // MIN_NUMBER_LINES)]
+    dense_count = min(MAX_DENSE_NUMBERS, max(2, room // MIN_NUMBER_LINES))
+    ranked = ranked[: max(dense_count, room // MIN_LINES_WITH_GAP)]
     keys = [key for key in CHARTED_NUMBER_KEYS if key in ranked]
     if not keys:
         return [([(" nothing read yet", "dim")], "calm")]
@@ -469,10 +471,11 @@ def _chart_band(pair: PairState, number: Number, chart_height: int) -> list[Line
 
 
 def _verdict_runs(pair: PairState, key: str) -> list[list[Run]]:
-    """Returns three lines: the difference of a number with its verdict, its means, and the cause of
-    the difference; [] if the number was not compared."""
-    rows = [] if pair.comparison is None else pair.comparison.rows
-    row = next((row for row in rows if row.number.key == key), None)
+    """Returns the difference of a number with its verdict, its means, and the cause of the
+    difference, if known; [] if the number was not compared."""
+    if pair.comparison is None:
+        return []
+    row = next((row for row in pair.comparison.rows if row.number.key == key), None)
     if row is None:
         return []
     style = "alarm" if row.verdict == "worse" else "bright" if row.is_sure else "dim"
@@ -480,11 +483,37 @@ def _verdict_runs(pair: PairState, key: str) -> list[list[Run]]:
     change = change_text(row, "+-" if pair.ascii else "±").strip().replace("-", "−")
     a, b = (format_like(row.number, value, row.side_a) for value in (row.side_a, row.side_b))
     texts = [f"{change} {verdict_word(row)}", f"{a}, {b} {unit_of(row.number)}"]
-    cause: list[Run] = []
-    if row.cause is not None:
-        name = cut(cause_of(row.cause[1]).name, room - 2)
-        cause = [(f" {kind_of_cause(*row.cause).marker} ", "alarm"), (name, "text")]
-    return [[(f" {cut(texts[0], room)}", style)], [(f" {cut(texts[1], room)}", "dim")], cause]
+    lines: list[list[Run]] = [[(f" {cut(texts[0], room)}", style)]]
+    lines.append([(f" {cut(texts[1], room)}", "dim")])
+    if (cause := row.cause or _extra_cause(pair.comparison, row)) is not None:
+        start = _start_text(pair, cause)
+        name = cut(cause_of(cause[1]).name, room - 2 - len(start))
+        sign = f" {kind_of_cause(*cause).marker} ", "alarm" if row.is_sure else "dim"
+        lines.append([sign, (name, "text"), (start, "dim")])
+    return lines
+
+
+def _extra_cause(comparison: Comparison, row: Row) -> Cause | None:
+    """Returns the cause to which B lost most more time than A, if it explains that B's number is
+    worse, although the difference is not certain."""
+    is_worse = (row.side_b - row.side_a) * row.number.better_sign < 0
+    extra_losses = comparison.extra_loss.items() if is_worse else ()
+    return next(
+        (
+            cause
+            for cause, share in extra_losses
+            if share > 0 and row.number.key in kind_of_cause(*cause).explained_keys
+        ),
+        None,
+    )
+
+
+def _start_text(pair: PairState, cause: Cause) -> str:
+    """Returns when the first episode in B with this cause begins on the axis; '' without one."""
+    session, origin_ns = pair.tracks[1].session, pair.origins_ns[1]
+    episodes = session.episodes(*pair.tracks[1].ends_ns)
+    starts_ns = [e.start_ns - origin_ns for e in episodes if (e.kind, e.cause) == cause]
+    return f", {min(starts_ns) / 1e9:+.0f} s" if starts_ns else ""
 
 
 def _episode_lines(pair: PairState) -> list[Line]:
@@ -492,8 +521,7 @@ def _episode_lines(pair: PairState) -> list[Line]:
     lines: list[Line] = []
     for row, track in enumerate(pair.tracks):
         axis, session = pair.axis_of_track(row), track.session
-        line: list[Run] = [(" ", "text")] * axis.columns
-        time_axis.draw_episodes(line, axis, session.episodes(*track.ends_ns))
+        line = time_axis.axis_rule(axis, session.episodes(*track.ends_ns))
         for moment in session.marks:
             time_axis.draw_mark(line, axis, moment)
         name, style = SIDES[row]

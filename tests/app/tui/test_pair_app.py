@@ -17,6 +17,7 @@ from perftop.model.numbers import NUMBERS
 from perftop.recording.file import Recording
 from perftop.tui.pair_page import (
     LABEL_WIDTH,
+    VERDICT_WIDTH,
     Alignment,
     PairState,
     Track,
@@ -180,6 +181,31 @@ def test_the_loss_of_the_headline_has_a_chart(
     styles = [style for chars, style in difference if "▇" in chars]
     assert "hot" in styles, "more waiting in B rises, and is bad"
     assert "ground/hot" not in styles
+
+
+def test_a_worse_number_has_the_cause_to_which_b_lost_more_and_its_start() -> None:
+    """Of two sleeping machines, B has a turbo drop at 8.0 s; from one run, nothing is certain."""
+    calm = track("a", 14, "sim:steady,cpus=8,packages=1,seed=1")
+    result = state((calm, track("b", 14)), Alignment(), width=160, height=50)
+    result.compare()
+    lines = [text(runs)[-VERDICT_WIDTH:].strip() for runs, _ in pair_page(result)]
+    clock = next(i for i, (runs, _) in enumerate(pair_page(result)) if "clock GHz" in text(runs))
+    assert lines[clock + 2].startswith("▼ power limit PL1")
+    assert lines[clock + 2].endswith(", +8 s")
+    assert sum("+8 s" in line for line in lines) == 2, "the clock and the lost time, but not power"
+    swapped = state(result.tracks[::-1], Alignment(), width=160, height=50)
+    swapped.compare()
+    assert not any("PL1" in text(runs)[-VERDICT_WIDTH:] for runs, _ in pair_page(swapped))
+
+
+def test_charts_have_gaps_unless_few_numbers_would_remain(tracks: tuple[Track, Track]) -> None:
+    for height, count, has_gaps in ((24, 5, False), (50, 6, True), (70, 7, True)):
+        lines = [
+            text(r) for r, _ in pair_page(state(tracks, Alignment(), width=160, height=height))
+        ]
+        differences = [i for i, line in enumerate(lines) if line[20:23] == "B-A"]
+        assert len(differences) == count
+        assert all(lines[i + 1][:LABEL_WIDTH].strip() == "" for i in differences[:-1]) == has_gaps
 
 
 def test_a_worse_a_is_not_red(runs: tuple[Track, Track]) -> None:
