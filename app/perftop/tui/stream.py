@@ -34,6 +34,7 @@ from perftop.tui.frame.top import AppStatus, CpuCost, PlaybackControls, ScreenSt
 from perftop.tui.shared import keys
 from perftop.tui.shared.canvas import TOUR_NOTES
 from perftop.tui.shared.row_numbers import ViewSettings
+from perftop.tui.shared.time_axis import REDRAW_PERIOD_NS
 
 StreamOpener = Callable[[], AbstractAsyncContextManager[Stream]]
 INTERVALS_NS = tuple(ms * 1_000_000 for ms in (50, 100, 200, 500, 1000, 2000, 5000))
@@ -87,6 +88,11 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
     @property
     def shown_session(self) -> Session | None:
         return self.session if self.has_started else None
+
+    @property
+    def now(self) -> Interval | None:
+        """The newest interval of a live session while an earlier moment is shown; else None."""
+        return None
 
     @property
     def monitor(self) -> Monitor | None:
@@ -153,7 +159,8 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
         message to the screen would cost 5 % of a refresh."""
         self.status = self._current_status()
         if (monitor := self.monitor) is not None:
-            monitor.show_state(ScreenState(self.shown_session, self.interval, self.status))
+            state = ScreenState(self.shown_session, self.interval, self.status, self.now)
+            monitor.show_state(state)
 
     def show_notice(self, notice: str) -> None:
         self._notice, self._notice_end_s = notice, self.clock() + NOTICE_S
@@ -297,6 +304,8 @@ class LiveSource(StreamSource):
         self._open, self._set_batch_length, self._link = opener, set_batch_length, link
         self._recorder: ScreenRecorder | None = None
         self._last_message_s = 0.0
+        self._now: Interval | None = None
+        """The last result of `now`, which changes only once in REDRAW_PERIOD_NS."""
 
     async def read_data(self) -> None:
         try:
@@ -323,6 +332,17 @@ class LiveSource(StreamSource):
         if self.interval is None:
             self.on_interval_changed()
         super().on_interval(interval)
+        last_now = self._now
+        self._has_changed |= self.is_paused and self.now is not last_now
+
+    @property
+    def now(self) -> Interval | None:
+        newest, now = self.newest_interval, self._now
+        if not self.is_paused or newest is None or self.status.failure_text is not None:
+            return None
+        if now is None or newest.time_ns - now.time_ns >= REDRAW_PERIOD_NS:
+            self._now = newest
+        return self._now
 
     def on_message(self, message: wire.Message) -> bool:
         if self._recorder is not None:

@@ -142,13 +142,13 @@ def test_no_hint_is_shown_without_a_state_directory(
 
 @pytest.mark.parametrize(
     ("size", "rows"),
-    cases_by_day([((80, 24), 1), ((120, 30), 1), ((160, 50), 3)], [((160, 50), 3)]),
+    cases_by_day([((80, 24), 1), ((120, 30), 2), ((160, 50), 3)], [((160, 50), 3)]),
 )
 async def test_notes_are_in_blank_rows_and_have_no_other_effect(
     size: tuple[int, int], rows: int
 ) -> None:
     """Small screens show one note at a time; others show all notes at once, each joined to its
-    subject."""
+    subject. From 28 lines on, the next note is also beside its subject."""
     async with running_app(Machine(), size=size) as plain, running_app(
         Machine(), size=size, tour=True
     ) as run:  # fmt: skip
@@ -156,7 +156,12 @@ async def test_notes_are_in_blank_rows_and_have_no_other_effect(
             await each.intervals(20)
         assert run.has("1 of 3  This is the verdict")
         pairs = [*zip(run.text(), plain.text(), strict=True)]
-        notes = [(mine, other) for mine, other in pairs if mine != other]
+        notes = [(mine, other) for mine, other in pairs if mine.lstrip("│ ") != other.lstrip()]
+        first_note = next(i for i, (mine, _) in enumerate(pairs) if "1 of 3" in mine)
+        above = [mine[:1] for mine, other in pairs[:first_note] if mine != other]
+        loss_row = next(i for i, (mine, _) in enumerate(pairs) if mine[1:9].strip() == "lost")
+        assert above == ["│"] * (first_note - loss_row - 1), "the rows between verdict and note"
+        assert pairs[first_note][0].startswith("╰─ 1 of 3")
         assert [other.strip() for _, other in notes] == [""] * rows
         lines = run.text()
         for mine, _ in notes[1:]:

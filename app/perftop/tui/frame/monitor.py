@@ -133,6 +133,7 @@ class Monitor(PromptScreen):
                 self.settings.is_stale = is_stale
                 self.view.lay_out()
             is_new = state.interval is not previous_state.interval
+            is_new |= state.now is not previous_state.now
             replays = [s.status.replay for s in (state, previous_state)]
             indexed, previously_indexed = (replay and replay.indexed_share for replay in replays)
             if is_new or indexed != previously_indexed:
@@ -144,6 +145,7 @@ class Monitor(PromptScreen):
         """Puts the time cursor at the shown moment while paused. Charts do not move as long as the
         cursor is within their window."""
         settings, interval, status = self.settings, self.last_state.interval, self.last_state.status
+        settings.now = self.last_state.now
         if status.paused_at is None or interval is None:
             settings.pinned_ns = settings.cursor_ns = settings.range_ns = None
             settings.held_range = self._range_start_ns = None

@@ -19,7 +19,7 @@ from perftop.base import files
 from perftop.base.text import clock_time, count_noun, cut, duration, player_time
 from perftop.draw import theme
 from perftop.draw.columns import Run
-from perftop.draw.strips import BLANK, Line, Piece, justify, pieces_that_fit, safe_cells
+from perftop.draw.strips import BLANK, Line, Piece, justify, overlay, pieces_that_fit, safe_cells
 from perftop.model.confidence import evidence_pieces
 from perftop.output import sentences
 from perftop.tui.frame import machine
@@ -91,6 +91,8 @@ class ScreenState(NamedTuple):
     session: Session | None
     interval: Interval | None
     status: AppStatus
+    now: Interval | None = None
+    """The newest interval of a live session while an earlier moment is shown; else None."""
 
 
 class PlaybackControls(Protocol):
@@ -311,6 +313,7 @@ MIN_HEIGHT_FOR_HISTORY, MIN_HEIGHT_FOR_GAPS = 40, 50
 MIN_WIDTH_FOR_HISTORY = 160
 MIN_HEIGHT_FOR_TALL_HISTORY, TALL_HISTORY_LINES = 60, 3
 """Minimum lines of a screen with a tall history, and the number of lines of that history."""
+NOTE_STROKE = "│"
 TopLineName = Literal["header", "alert", "loss", "numbers", "states", "history", ""]
 
 
@@ -358,10 +361,12 @@ class TopLines(FrameLines):
     _line_names: Sequence[TopLineName] = ()
 
     def page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002 - sets its own height
-        session, interval, status = self._state
+        session, interval, status, now = self._state
         self.verdict = None
         if session is not None and interval is not None:
             self.verdict = verdict_at(session, interval, is_range=status.is_range)
+            if self.verdict is not None and now is not None:
+                self.verdict = self.verdict.with_state_of_now(verdict_at(session, now))
         alert = alert_line(session, interval, status, width, self.verdict)
         # Tiles replace the machine's numbers if no clock is counted.
         has_tiles = session is not None and not session.evaluator.variants["busy_hz"]
@@ -403,7 +408,12 @@ class TopLines(FrameLines):
         first_notes = self.settings.tour_notes[:1]
         notes = [note for note in first_notes if not note or not has_note_rows(screen)]
         if notes and interval is not None and blank_rows:
-            page[blank_rows[0]] = note_line(self.settings, notes[0], 2, width, is_above=False)
+            row = blank_rows[0]
+            page[row] = note_line(self.settings, notes[0], 0, width, is_above=False)
+            # The note on the verdict is joined to it across the numbers.
+            first = names.index("loss") + 1 if not notes[0] else row
+            for y in range(first, row):
+                page[y] = overlay(page[y][0], 0, [(NOTE_STROKE, "key")]), page[y][1]
         return page
 
     def _loss_line(self, verdict: Verdict, width: int) -> Line:

@@ -32,18 +32,15 @@ from perftop.tui.overview.charts import ChartedView, ChartPage
 from perftop.tui.overview.core_facts import core_facts
 from perftop.tui.overview.task_lanes import LaneTask, TaskLanes, task_char
 from perftop.tui.shared.canvas import PanelLine
-from perftop.tui.shared.cores import Core
-from perftop.tui.shared.keys import bindings
-from perftop.tui.shared.panels import (
-    GAP,
-    MIN_HEIGHT,
+from perftop.tui.shared.core_numbers import (
     NUMBER_KEYS,
-    PanelRow,
-    episode_panel,
     number_line,
     number_line_width,
     worst_by_number,
 )
+from perftop.tui.shared.cores import Core
+from perftop.tui.shared.keys import bindings
+from perftop.tui.shared.panels import GAP, MIN_HEIGHT, PanelRow, episode_panel
 from perftop.tui.shared.row_numbers import (
     ViewSettings,
     busiest_cpu_indexes,

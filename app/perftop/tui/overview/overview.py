@@ -174,6 +174,8 @@ class Overview(ChartedView, CursorCanvas):
         shares: tuple[int, ...] = (37, 38)
         if width >= MIN_COUNTED_WIDTH_OF_THREE:
             shares = (44, 44, 62) if charts.has_counters else (60, 37)
+            if self.settings.cursor_ns is not None and not charts.has_counters:
+                shares = 54, 42, 54
         if width >= MIN_WIDTH_OF_THREE and not charts.has_counters:
             shares = 60, 100, 70
         panels: tuple[PanelKind, ...] = ("selected", "who", "happened")

@@ -43,19 +43,20 @@ def chart_glyphs(app: App[Any]) -> Glyphs:
 
 
 TOUR_NOTES = (
-    ("report", "This is the verdict: how much is lost, and to what. ", " shows the evidence"),
-    ("next_episode", "What happened is listed below. ", " goes to the next episode"),
+    ("report", "This is the verdict: what is lost, and to whom. ", " shows the evidence"),
+    ("next_episode", "What happened: ", " selects the next episode"),
     ("time", "Last: ", " goes to its moment; so does a click in a chart"),
 )
 """Notes for a new user: id of the key that ends the note, and the words before and after it."""
 EPISODES_NOTE, LAST_NOTE = 1, 2
-MIN_SIZE_FOR_NOTES = Size(100, 50)
-"""Minimum size of a screen with a row for each note; smaller ones show one note at a time."""
+MIN_SIZE_FOR_NOTES, MIN_HEIGHT_FOR_NEXT_NOTE = Size(100, 50), 28
+"""Minimum size of a screen with a row for each note, and minimum height of one that shows the note
+on episodes beside its subject while an earlier note is in the row below the verdict. Smaller
+screens show one note at a time."""
 
 
-def has_note_rows(screen: Size) -> bool:
-    min_size = MIN_SIZE_FOR_NOTES
-    return screen.width >= min_size.width and screen.height >= min_size.height
+def has_note_rows(screen: Size, min_height: int = MIN_SIZE_FOR_NOTES.height) -> bool:
+    return screen.width >= MIN_SIZE_FOR_NOTES.width and screen.height >= min_height
 
 
 def note_line(settings: ViewSettings, note: int, x: int, size: int, *, is_above: bool) -> Line:

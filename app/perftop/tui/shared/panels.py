@@ -1,50 +1,44 @@
-"""Panels, which fill spare lines at the bottom of a view: "who runs", "over time", "what happened",
-and the selected core. A panel is a function that returns lines with click targets."""
+"""Panels, which fill spare lines at the bottom of a view, and the panel "what happened".
+A panel is a function that returns lines with click targets."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
-from math import nan
 from typing import ClassVar, Literal
 
-import numpy as np
-
-from perftop.base.text import ClockUnit, fit, long_duration, time_of_day
-from perftop.draw.columns import Column, Run
+from perftop.base.text import fit, long_duration, time_of_day
+from perftop.draw.columns import Run
 from perftop.draw.strips import (
     BLANK,
-    MAX_QUIET_SHARE,
     Line,
-    Piece,
     merge_runs,
     panel_title,
     safe_cells,
     wrap_line,
 )
 from perftop.model.confidence import evidence_text
-from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.kinds import Episode
-from perftop.model.numbers import NUMBERS, Number
 from perftop.output.sentences import cause_name, victims
 from perftop.output.sentences import group_key as cause_key
 from perftop.session.interval import Interval
 from perftop.session.session import Session
-from perftop.session.values import columns_by_key, cpu_values, has_few_ticks, suspect_rows
 from perftop.tui.shared import episode_style, loss_panels, tables
 from perftop.tui.shared.canvas import (
     EPISODES_NOTE,
+    MIN_HEIGHT_FOR_NEXT_NOTE,
     Canvas,
     ClickTarget,
     PanelLine,
     has_note_rows,
     note_line,
 )
-from perftop.tui.shared.episode_style import drop_duplicate_losses, group_episodes, lowered_number
-from perftop.tui.shared.row_numbers import ViewSettings, number_column_of, session_clock_unit
+from perftop.tui.shared.core_numbers import core_panel
+from perftop.tui.shared.episode_style import drop_duplicate_losses, group_episodes
+from perftop.tui.shared.row_numbers import ViewSettings
 from perftop.tui.shared.tables import INDENT, MIN_HEIGHT_FOR_HEADINGS, title_key
 from perftop.tui.shared.time_axis import REDRAW_PERIOD_NS
 from perftop.tui.shared.verdict import Verdict, is_past, verdict_at
@@ -235,142 +229,6 @@ def cause_lines(
     ]
 
 
-# --- the selected core
-
-_NAME_WIDTH, _UNIT_WIDTH = 20, 4
-_VALUE_WIDTHS = 7, 12
-NUMBER_KEYS = ("util", "busy_hz", "ipc", "ipc_alone", "user", "system", "kernel_cycles", "idle",
-               "involuntary", "steal")  # fmt: skip
-"""Keys of the numbers of the selected core, in the order of its lines."""
-_NUMBER_NAMES = {"util": "busy", "idle": "halts, idle", "involuntary": "halts, involuntary"}
-"""Names of numbers by key, where they differ from the plain name."""
-
-
-def core_panel(
-    session: Session, interval: Interval, settings: ViewSettings, width: int, _height: int
-) -> list[PanelLine]:
-    core = next((core for core in session.cores if settings.cpu in core), [])
-    if not core:
-        return [(panel_title("no core", "selected", width), None)]
-    room = width - INDENT - _NAME_WIDTH - _UNIT_WIDTH
-    cpus = core
-    if len(core) > max(1, room // _VALUE_WIDTHS[0]):
-        cpus = [cpu for cpu in core if cpu == settings.cpu]
-    size = max(1, min(_VALUE_WIDTHS[1], room // len(cpus)))
-    headings = "".join(f"{f'CPU {cpu}':>{size}}" for cpu in cpus)
-    worst = worst_by_number(session, interval, cpus)
-    row, name = session.topology[session.position[core[0]]], f"CPU {core[0]}"
-    if len(core) > 1 and row.core is not None:
-        has_packages = len({row.package for row in session.topology}) > 1
-        name = f"core {row.package}:{row.core}" if has_packages else f"core {row.core}"
-    variants, clock = session.evaluator.variants, session_clock_unit(session, settings.units)
-    keys = [key for key in NUMBER_KEYS if variants["ipc" if key == "ipc_alone" else key]]
-    if all(len(cpus) != 2 for cpus in session.cores) and "ipc_alone" in keys:
-        keys.remove("ipc_alone")
-    if variants["system"] and "kernel_cycles" in keys:
-        keys.remove("kernel_cycles")
-    numbers = [NUMBERS[key] for key in keys] + [*session.evaluator.registry.events.values()]
-    lines: list[list[Run]] = [
-        panel_title(name, "selected", width),
-        [(" " * (INDENT + _NAME_WIDTH) + headings, "dim")],
-    ]
-    for number in numbers:
-        episode = worst.get(number.key)
-        lines.append(number_line(session, interval, number, cpus, size, clock, episode))
-    return [(line, None) for line in lines]
-
-
-def number_line_width(cpus: int, size: int) -> int:
-    """Returns the width of a line with a number of each of `cpus` CPUs, each in `size` cells."""
-    return INDENT + _NAME_WIDTH + cpus * size + _UNIT_WIDTH
-
-
-def number_line(
-    session: Session, interval: Interval, number: Number, cpus: Sequence[int], size: int,
-    clock: ClockUnit, episode: Episode | None,
-) -> list[Run]:  # fmt: skip
-    """Returns a line with a number of each CPU, or a single number if the CPUs share it. `episode`:
-    the episode that worsens it."""
-    name = fit(_NUMBER_NAMES.get(number.key, number.plain_name), _NAME_WIDTH)
-    marker: Run = ("  ", "text")
-    if episode is not None:
-        marker = (f"{episode_style.marker(episode)} ", "alarm")
-    column = number_column_of(number, clock, size)
-    cells = [*_cpu_cells(session, interval, column, cpus, episode)]
-    unit = number.unit.removeprefix("1") if number.is_rate else number.unit_name(clock)
-    gap: Run = (" " * size * (len(cpus) - len(cells)), "text")
-    unit_run: Run = (f" {unit:<{_UNIT_WIDTH - 1}}", "dim")
-    return [marker, (name, "text"), *cells, gap, unit_run]
-
-
-def core_number_pieces(
-    session: Session, interval: Interval, cpus: list[int], keys: Iterable[str], clock: ClockUnit
-) -> Iterator[Piece]:
-    """Yields numbers of a core for a single line, the most important first. Unknown numbers, except
-    the first, are left out."""
-    worst, numbers = worst_by_number(session, interval, cpus), columns_by_key(session)
-    for rank, key in enumerate((key for key in keys if key in numbers), 1):
-        number = numbers[key]
-        column = number_column_of(number, clock, len("100.0"))
-        rows = [session.position[cpu] for cpu in cpus]
-        if rank > 1 and np.isnan(cpu_values(session, interval, key)[rows]).all():
-            continue
-        cells = [*_cpu_cells(session, interval, column, cpus, worst.get(key))]
-        gap: Run = (" ", "text")
-        unit: Run = (f" {number.unit_name(clock)}".rstrip(), "dim")
-        yield rank, [(number.label, "dim"), *(run for cell in cells for run in (gap, cell)), unit]
-
-
-def worst_by_number(session: Session, interval: Interval, cpus: list[int]) -> dict[str, Episode]:
-    """Returns the worst running episode on these CPUs, by key of the number that it makes worse."""
-    episode_by_key: dict[str, Episode] = {}
-    episodes = episode_style.episodes_during(session, interval)
-    for episode in sorted(episodes, key=episode_style.severity_key):
-        key = lowered_number(episode)
-        if key and episode_style.is_loss(episode) and not set(cpus).isdisjoint(episode.cpus):
-            episode_by_key.setdefault(key, episode)
-    return episode_by_key
-
-
-def _cpu_cells(
-    session: Session, interval: Interval, column: Column, cpus: Sequence[int],
-    episode: Episode | None,
-) -> Iterator[Run]:  # fmt: skip
-    """Yields the number of each CPU, or a single number if the CPUs share it; it is red on CPUs on
-    which the episode makes it worse."""
-    key, number, alarm_cpus = column.key, column.source, episode.cpus if episode else ()
-    doubts, shares = suspect_rows(key, session, interval), interval.event_counted_shares.get(key)
-    values = cpu_values(session, interval, key)
-    is_resting = interval.is_at_rest if number.while_running else None
-    if key in {"user", "system"}:
-        is_resting = has_few_ticks(interval)
-    for cpu in cpus if number.scope == "cpu" else cpus[:1]:
-        row = session.position[cpu]
-        is_alone = key == "ipc_alone"
-        value = _ipc_alone(session, interval, cpu) if is_alone else float(values[row])
-        is_quiet = number.unit == "ratio" and value < MAX_QUIET_SHARE
-        text, style = column.cell(
-            value,
-            "alarm" if cpu in alarm_cpus else "dim" if is_quiet else "text",
-            online=bool(interval.online[row]),
-            resting=is_resting is not None and bool(is_resting[row]),
-            doubted=bool(doubts[row]),
-            estimated=shares is not None and shares[row] < MIN_COUNTED_SHARE,
-        )
-        yield column.pad(text), style
-
-
-def _ipc_alone(session: Session, interval: Interval, cpu: int) -> float:
-    """Returns the IPC of a CPU while its sibling is idle, from the evidence of an episode in this
-    interval, else the current estimate; NaN if unknown, or if the interval is in the past."""
-    for episode in episode_style.episodes_during(session, interval):
-        ipc = episode.evidence.get("ipc_alone") if cpu in episode.cpus else None
-        if isinstance(ipc, int | float):
-            return float(ipc)
-    siblings = session.neighbours.siblings
-    return float(siblings.ipc_alone()[session.position[cpu]]) if interval.seq else nan
-
-
 # --- side by side
 
 
@@ -525,8 +383,10 @@ class PaneledView(Canvas):
         lines = self._lines_of_row(row)
         self._panel_row = row
         gap_lines = [BLANK] * gap
-        is_due = EPISODES_NOTE in self.settings.tour_notes and "happened" in row.panels
-        if gap and is_due and has_note_rows(self.screen.size):
+        notes, screen = self.settings.tour_notes, self.screen.size
+        is_next = EPISODES_NOTE in notes[1:] and has_note_rows(screen, MIN_HEIGHT_FOR_NEXT_NOTE)
+        is_due = is_next or (EPISODES_NOTE in notes and has_note_rows(screen))
+        if gap and is_due and "happened" in row.panels:
             x, width = row.first_column("happened"), self.width
             gap_lines[-1] = note_line(self.settings, EPISODES_NOTE, x, width, is_above=True)
         return [*gap_lines, *lines]

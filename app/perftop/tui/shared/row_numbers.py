@@ -66,6 +66,8 @@ class ViewSettings:
     """Monotonic time in ns at which time axes end while paused; None for the shown moment."""
     cursor_ns: int | None = None
     """Monotonic time in ns of the cursor in charts; None for the newest numbers."""
+    now: Interval | None = None
+    """The newest interval of a live session while an earlier moment is shown; else None."""
     range_ns: tuple[int, int] | None = None
     """Monotonic times in ns of the ends of the selected range; None if there is none."""
     held_range: tuple[Interval, Verdict | None] | None = None
@@ -91,6 +93,11 @@ class ViewSettings:
         if self.range_ns is not None and self.range_ns != ranges.get("A"):
             ranges["B" if ranges else "A"] = self.range_ns
         return ranges
+
+    @property
+    def range_name(self) -> str:
+        """Name of the selected range."""
+        return next(name for name, ends in self.ranges_ns.items() if ends == self.range_ns)
 
     def set_filter(self, text: str, cpu: int | None) -> None:
         """Sets filter and selected CPU; raises FilterError, changing nothing, for invalid text."""

@@ -69,9 +69,8 @@ def task_panel(
     title = "who runs", "% of a CPU"
     if is_past(session, interval):
         span = f"at {clock_time(interval.time)}"
-        range_names = {ends: name for name, ends in settings.ranges_ns.items()}
         if settings.range_ns is not None:
-            span = f"in {range_names[settings.range_ns]}, {interval.elapsed_s:.1f} s"
+            span = f"in {settings.range_name}, {interval.elapsed_s:.1f} s"
         title = "who ran", f"% of a CPU, {span}"
     is_low = height < MIN_HEIGHT_FOR_HEADINGS
     table = task_columns(session, interval, ranked, width, is_low=is_low)

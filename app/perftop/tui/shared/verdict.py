@@ -112,6 +112,13 @@ class Verdict:
     def with_first_evidence(self, piece: str) -> Verdict:
         return replace(self, evidence=(piece, *self.evidence))
 
+    def with_state_of_now(self, verdict: Verdict | None) -> Verdict:
+        """Returns this verdict on a past moment with the verdict on the present as evidence."""
+        if verdict is None or verdict.report is None:
+            return self
+        lost = f"{percent(verdict.lost_share)} %" if verdict.level else "nothing"
+        return replace(self, evidence=(*self.evidence[:1], f"now: {lost} lost", *self.evidence[1:]))
+
     @property
     def loss(self) -> tuple[object, ...]:
         """The key that identifies the loss in later verdicts."""
@@ -275,18 +282,20 @@ def verdict_at(session: Session, interval: Interval, *, is_range: bool = False) 
     interval or, live, with the newest sample; None if the session has no sums for the span."""
     if session.history is None if is_past(session, interval) else not session.tracks_losses:
         return None
-    caches: dict[None, _VerdictCache] = session.caches["verdict"]
-    if not caches:
-        caches[None] = _VerdictCache(session)
-    return caches[None].compute(session, interval, is_range=is_range)
+    caches: dict[bool, _VerdictCache] = session.caches["verdict"]
+    # While an earlier moment is shown, the verdict on the present is also needed.
+    key = is_past(session, interval)
+    if key not in caches:
+        caches[key] = _VerdictCache(session)
+    return caches[key].compute(session, interval, is_range=is_range)
 
 
 def loss_history(session: Session) -> LossHistory:
     """Returns the losses that the live verdicts or the pass over the recording have found."""
     if session.log.recording is not None:
         return session.log.recording.loss_history
-    caches: dict[None, _VerdictCache] = session.caches["verdict"]
-    return caches[None].losses.history if caches else LossHistory([None])
+    caches: dict[bool, _VerdictCache] = session.caches["verdict"]
+    return caches[False].losses.history if False in caches else LossHistory([None])
 
 
 def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Verdict:

@@ -29,11 +29,11 @@ from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import Reasons, displayed_values, doubt_texts, suspect_rows
 from perftop.tui.shared import row_numbers
+from perftop.tui.shared.core_numbers import core_number_pieces
 from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.episode_style import RowEpisodes
 from perftop.tui.shared.loss_panels import CoreLoss
 from perftop.tui.shared.package_line import PackageLines
-from perftop.tui.shared.panels import core_number_pieces
 from perftop.tui.shared.row_numbers import Scale, ViewSettings
 
 # --- The position of every core. It depends on the size of the screen but not on measured values,
