@@ -26,7 +26,6 @@ from perfprobe.polled.firmware_limits import (
     REQUEST,
     TABLE_BYTES,
     TABLE_FORMAT,
-    TABLE_REQUEST,
     Hsmp,
     HsmpTable,
     send_message,
@@ -84,7 +83,7 @@ def test_the_driver_writes_the_table_to_the_given_memory(
     assert source.block.counters
     ((_, values),) = source.read()
     assert None not in values
-    assert {request for request, _ in requests} == {TABLE_REQUEST}
+    assert {request for request, _ in requests} == {0x4010F801}, "_IOW(0xF8, 1, of 16 bytes)"
     source.close()
 
 
@@ -306,10 +305,10 @@ def test_the_time_under_each_limit_is_counted_by_the_firmware(turin: Path) -> No
     (counter,) = source.block.counters
     assert (counter.key, counter.kind, len(counter.parts)) == ("hsmp_limit_times", "flags", 8)
     assert [*dict(source.read()).values()] == [[0] * 9] * 2, "counts from before the start"
-    low.accumulation_counter, low.residencies[1], low.residencies[4] = 900, 7_400, 30
+    low.accumulation_counter, low.residencies[1], low.residencies[4] = 901, 7_401, 31
     clock.now_s += 1
     values = dict(source.read())
-    assert values[0] == [1000, 0, 400, 0, 0, 30, 0, 0, 0], "the counter wraps at 32 bits"
+    assert values[0] == [1001, 0, 401, 0, 0, 31, 0, 0, 0], "the counter wraps at 32 bits"
     assert values[1] == [0] * 9
     # a limit was active for more cycles than have elapsed
     low.accumulation_counter, low.residencies[1] = 1000, 9_000
