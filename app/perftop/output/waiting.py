@@ -37,7 +37,7 @@ MIN_BLAME_SHARE = 0.1
 waiting time, to be named."""
 MIN_NAMED_SHARE = 0.6
 """Minimum share of all other tasks' running time for a task to be named alone as the cause, and for
-some tasks to be counted as the cause."""
+some tasks to be counted as the cause. For a group's own tasks: a share of their waiting time."""
 MIN_CROWDED_CPUS = 1.05
 """Minimum demand in CPUs of a group's tasks on one CPU that proves that they compete. Tasks with
 less demand may have run one after the other."""
@@ -278,6 +278,8 @@ class _Rivals:
     """PID and name of the tasks in `ran_s` that ran long enough to be named."""
     members_compete: bool
     """Whether the group's own tasks competed with each other."""
+    members_suffice: bool
+    """Whether the group's own tasks ran for nearly as long as it waited."""
     short_lived: ShortLivedProcesses | None
     """The processes that ran between two scans; None if other tasks explain the wait."""
 
@@ -303,7 +305,8 @@ def _find_rivals(
     if not (members_compete or explains_wait):
         neighbours = []  # these tasks ran too little to be the cause
         short_lived = _short_lived_processes(session, all_tasks, cpus, waiters.pids, min_run_s)
-    return _Rivals(ran_s, explains_wait, neighbours, members_compete, short_lived)
+    members_suffice = own_s >= MIN_NAMED_SHARE * wait_s
+    return _Rivals(ran_s, explains_wait, neighbours, members_compete, members_suffice, short_lived)
 
 
 def _find_reason(
@@ -384,6 +387,7 @@ def _awaited_tasks(session: Session, waiters: _Waiters, rivals: _Rivals) -> tupl
         return culprit, [f"{culprit} of {rivals.short_lived.parent}"]
     culprit = "other tasks" if len(waiters.members) == 1 else "waiting for a CPU"
     awaited_tasks: list[str] = []
+    own_names = {waiters.name, *(times.comm for times in waiters.members.values())}
     if rivals.members_compete:
         culprit, awaited_tasks = "its own threads", [OWN_TASKS]
     for pid, comm in rivals.neighbours[:1]:
@@ -394,10 +398,13 @@ def _awaited_tasks(session: Session, waiters: _Waiters, rivals: _Rivals) -> tupl
         others = others if sum(named_s) >= min_s else "other tasks"
         if rivals.explains_wait or not rivals.members_compete:
             culprit = cause_of(cause).name if (cause := _kernel_cause(session, pid, comm)) else name
-            culprit += f"[{pid}]" if culprit == waiters.name else ""
+            culprit += f"[{pid}]" if culprit in own_names else ""
             culprit += "" if is_sole else f" and {others}"
         names = [f"{name}[{pid}]", *([others] if others else [])]
         awaited_tasks += names if rivals.members_compete else [join_words(names)]
+    if rivals.members_compete and not (rivals.members_suffice or rivals.explains_wait):
+        culprit += " and other tasks"  # which are not sampled
+        awaited_tasks += [] if rivals.neighbours else ["other tasks"]
     if not awaited_tasks and rivals.explains_wait:  # each ran too little to be named
         return "many other tasks", [f"{len(rivals.ran_s)} other tasks"]
     return culprit, awaited_tasks

@@ -65,6 +65,10 @@ def task_times(comm: str, run_s: float, wait_s: float = 0.0, cpu: int = 0) -> Ta
     return TaskTimes(comm, run_s, wait_s, {cpu: run_s + wait_s})
 
 
+def two_threads(run_s: float, wait_s: float) -> dict[tuple[int, int], TaskTimes]:
+    return {(1, tid): task_times("job", run_s, wait_s) for tid in (1, 2)}
+
+
 BLOCKED = {(1, 1): task_times("job", 0.2, 0.3)}
 CROWDED = {(1, tid): task_times("job", SPAN_S / 2, SPAN_S / 2) for tid in (1, 2)}
 EVERYWHERE = {(1, cpu): task_times("job", 0.2, 0.3, cpu) for cpu in range(4)}
@@ -90,6 +94,13 @@ def hog(run_s: float, cpu: int = 0) -> dict[tuple[int, str, int], TaskTimes]:
     (DISPLACED, {}, "2 threads of job wait for CPU 0", None),
     (DISPLACED, hog(0.4), "2 threads of job wait behind hog[7] on CPU 0", "hog"),
     (CROWDED, hog(0.1), BOTH, "its own threads"),
+    (two_threads(0.16, 0.34), {}, "2 threads of job wait for each other on CPU 0",
+     "its own threads"),
+    (two_threads(0.14, 0.36), {}, "2 threads of job wait for each other and other tasks on CPU 0",
+     "its own threads and other tasks"),
+    (two_threads(0.1, 0.4), hog(0.2), BOTH, "its own threads and other tasks"),
+    (BLOCKED | {(1, 2): task_times("hog", 0.05, 0.05, 1)}, hog(0.3),
+     "2 threads of job (job, hog) wait behind hog[7] on CPUs 0-1", "hog[7]"),
     (CROWDED, hog(0.3), BOTH, "hog"),  # without it, no more than two of five parts would remain
     (CROWDED, hog(2.0), BOTH, "hog"),
     (CROWDED, hog(2.0) | {(8, "cc", 0): task_times("cc", 1.0)},
@@ -134,10 +145,6 @@ def test_tasks_of_one_name_are_told_apart_by_their_pids() -> None:
     }
     result = waits({}, tasks, None, details)
     assert result.text == "cc[5] waits behind cc[7] on CPU 0"
-
-
-def two_threads(run_s: float, wait_s: float) -> dict[tuple[int, int], TaskTimes]:
-    return {(1, tid): task_times("job", run_s, wait_s) for tid in (1, 2)}
 
 
 @pytest.mark.parametrize(("threads", "tasks", "sentence"), [
