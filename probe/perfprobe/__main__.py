@@ -60,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
         return _report_failure(error_sentence(no_memory), EXIT_FAILED)
     except ImportError as error:  # numpy cannot be loaded if there is too little memory for it
         reason = f"a module cannot be loaded: {error.__cause__ or error}"
-        remedy = "raise the limit on memory (ulimit -v), or install perftop again"
+        remedy = "check the installation, and the limit on memory (ulimit -v)"
         return _report_failure(with_remedy(reason, remedy), EXIT_FAILED)
     return 0
 

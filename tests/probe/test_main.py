@@ -163,8 +163,8 @@ def test_a_stream_into_a_full_file_fails(
      "/proc/stat: Too many open files; raise the limit on open files (ulimit -n)"),
     (MemoryError(), "Cannot allocate memory; raise the limit on memory (ulimit -v)"),
     (ImportError("numpy:\nfailed to map"),
-     ("a module cannot be loaded: numpy: failed to map; raise the limit on memory (ulimit -v), or "
-      "install perftop again")),
+     ("a module cannot be loaded: numpy: failed to map; check the installation, and the limit on "
+      "memory (ulimit -v)")),
 ])  # fmt: skip
 def test_failures_are_reported_in_one_line(
     error: Exception,
