@@ -333,7 +333,7 @@ _UNIT_NS = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 def reachable_episodes(session: Session, cpus: Iterable[int] | None = None) -> list[Episode]:
     """Returns the marks and episodes whose samples are in history or in a recording. `cpus`: only
     episodes on at least one of these CPUs; None: all."""
-    episodes = [*session.ended, *session.running, *session.marks]
+    episodes = [*session.ended, *session.log.listed_running, *session.marks]
     if cpus is not None:
         asked_cpus = set(cpus)
         episodes = [e for e in episodes if not e.cpus or not asked_cpus.isdisjoint(e.cpus)]

@@ -198,6 +198,13 @@ def test_red_starts_at_once_and_ends_after_three_seconds() -> None:
     assert ends_ns == pytest.approx((0, 14 * SECOND), abs=SECOND)
 
 
+def test_tasks_that_still_wait_can_be_visited() -> None:
+    """The key N once said that there was no earlier episode, beside a list with this one."""
+    session, _ = session_and_verdicts(messages_of_two_hogs())
+    ends_ns = nearest_episode(session, session.now_ns, reachable_episodes(session), -1)
+    assert ends_ns == pytest.approx((0, 14 * SECOND), abs=SECOND)
+
+
 def tasks_that_stop_waiting(machine: Machine, waiting_samples: int) -> list[wire.Message]:
     """Returns the messages of 30 s in which two tasks share CPU 1 at first, and then wait no
     longer."""
