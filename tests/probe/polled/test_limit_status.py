@@ -18,6 +18,23 @@ NAMES = ("tpmi-0000:00:03.1", "tpmi-0000:80:03.1")
 QUIET = "cpus none\n" + "".join(f"cpu{cpu} none\n" for cpu in range(64))
 
 
+NAMES_OF_BITS = """
+FREQUENCY CURRENT POWER THERMAL PLATFORM MCP RAS MISC QOS DFC
+FREQUENCY_CDYN0 FREQUENCY_CDYN1 FREQUENCY_CDYN2 FREQUENCY_CDYN3 FREQUENCY_CDYN4 FREQUENCY_CDYN5
+FREQUENCY_FCT FREQUENCY_PCS_TRL CURRENT_MTPMAX POWER_FAST_RAPL
+POWER_PKG_PL1_MSR_TPMI POWER_PKG_PL1_MMIO POWER_PKG_PL1_PCS
+POWER_PKG_PL2_MSR_TPMI POWER_PKG_PL2_MMIO POWER_PKG_PL2_PCS
+POWER_PLATFORM_PL1_MSR_TPMI POWER_PLATFORM_PL1_MMIO POWER_PLATFORM_PL1_PCS
+POWER_PLATFORM_PL2_MSR_TPMI POWER_PLATFORM_PL2_MMIO POWER_PLATFORM_PL2_PCS
+THERMAL_PER_CORE DFC_UFS PLATFORM_PROCHOT PLATFORM_HOT_VR MISC_PCS_PSTATE
+"""
+"""plr_coarse_reasons and plr_fine_reasons of Linux's intel_plr_tpmi.c."""
+
+
+def test_the_bits_have_the_names_of_the_driver() -> None:
+    assert list(PLR_BITS) == NAMES_OF_BITS.split()
+
+
 def write_status(root: Path, package: int, text: str) -> None:
     trees.put(root, f"sys/kernel/debug/{NAMES[package]}/plr/domain0/status", text)
 

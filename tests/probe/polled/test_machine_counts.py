@@ -8,10 +8,11 @@ from pathlib import Path
 import trees
 from hypothesis import given
 from hypothesis import strategies as st
+from synth import Clock
 
 from perfprobe import wire
 from perfprobe.native import sampler
-from perfprobe.polled.polling import PolledBlock, PolledBlocks, Values
+from perfprobe.polled.polling import PolledBlock, PolledBlocks, ReadPace, Values
 from perfprobe.polled.proc_counts import (
     MachineCounts,
     parse_loads,
@@ -35,6 +36,18 @@ def valid_columns(machine: MachineCounts) -> tuple[int, list[int]]:
     ((_, values),) = machine.read()
     valid = sum(1 << i for i, value in enumerate(values) if value is not None)
     return valid, [value or 0 for value in values]
+
+
+def test_reads_take_at_most_a_hundredth_of_the_time() -> None:
+    clock = Clock()
+    pace = ReadPace(clock)
+    due = []
+    for later_s in (0.0, 0.99, 0.02):
+        clock.now_s += later_s
+        with pace.timed_read() as is_due:
+            due.append(is_due)
+            clock.now_s += 0.01 if is_due else 0.0
+    assert due == [True, False, True]
 
 
 class MadeBlock(PolledBlock):

@@ -106,6 +106,7 @@ def test_the_memory_has_a_zone_within_its_package(two_packages: Path) -> None:
     first, second = valid_values(powercap)
     assert "energy_ram_j" not in first, "this package has no zone of its memory"
     assert second["energy_ram_j"] == 20
+    assert {c.key: c.scale for c in powercap.block.counters}["energy_ram_j"] == 1e-6
     powercap.close()
     served = Powercap(two_packages, topology.read_cpus(two_packages), {"energy_ram_j"})
     assert "energy_ram_j" not in {counter.key for counter in served.block.counters}

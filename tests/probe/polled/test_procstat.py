@@ -71,6 +71,11 @@ def lost(frame: wire.Frame) -> list[int]:
     return [rounds for _, _, _, rounds, _ in heads(frame)]
 
 
+def test_a_tick_of_proc_stat_is_a_hundredth_of_a_second() -> None:
+    """USER_HZ is 100 on every x86 kernel."""
+    assert {counter.scale for counter in proc_counts.STAT_BLOCK.counters} == {0.01}
+
+
 def test_rows_share_stamps_and_offline_cpus_have_no_columns(root: Path) -> None:
     with closing(open_os(root, SAMPLE_NS, "0")) as source:
         pairs = pairwise(frames(source))
