@@ -33,6 +33,7 @@ def write_root(tmp_path: Path, **files: str) -> Path:
 
 def valid_columns(machine: MachineCounts) -> tuple[int, list[int]]:
     """The mask of valid columns, and all values."""
+    assert machine.rows == 1
     ((_, values),) = machine.read()
     valid = sum(1 << i for i, value in enumerate(values) if value is not None)
     return valid, [value or 0 for value in values]

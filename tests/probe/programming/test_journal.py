@@ -127,6 +127,11 @@ def test_each_tree_has_its_own_journals(directory: Path, root: Path, tmp_path: P
     assert journal.read_journal(directory, BOOT, tmp_path) is None
 
 
+def test_a_search_for_journals_makes_no_directory(root: Path, tmp_path: Path) -> None:
+    assert journal.read_journal(tmp_path / "perftop", BOOT, root) is None
+    assert not (tmp_path / "perftop").exists()
+
+
 def test_a_journal_is_removed(directory: Path, root: Path) -> None:
     own = Journal(directory, BOOT, root)
     own.write(CPUS)
