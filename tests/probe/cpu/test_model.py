@@ -58,6 +58,12 @@ LAYOUTS = {
     "64F xeon": {**_SKYLAKE, 10: "PL1 or multi-core turbo"},
 }  # fmt: skip
 """The named bits of each layout of a limit register."""
+LICENSES = {
+    "-": {},
+    "icx": {"license_1": 0x1828, "license_2": 0x2028},
+    "skx": {"license_1": 0x1828, "license_2": 0x2028, "license_throttle": 0x4028},
+}
+"""Codes of the events of SIMD licences, where Intel documents them and they lower the clock."""
 EVENT_CODES = {
     "cycles": 0x3C, "instructions": 0xC0, "ref": 0x0300, "ref_p": 0x013C, "one_thread": 0x023C,
     "any_thread": 0x20013C, "distributed": 0x083C,
@@ -82,6 +88,7 @@ class Row(NamedTuple):
     bus_mhz: str
     crystals_mhz: str
     power: str
+    licenses: str
 
 
 LINES = [line for line in TABLE.read_text().splitlines() if not line.startswith("#")]
@@ -121,7 +128,10 @@ def test_each_listed_intel_model_is_found(row: Row, model: int) -> None:
 
 @each_model
 def test_each_intel_model_has_its_events(row: Row, model: int) -> None:
-    events = uarch_of(row, model).events
+    result = uarch_of(row, model)
+    licenses = {key: event.config for key, event in result.license_events.items()}
+    assert licenses == LICENSES[row.licenses]
+    events = result.events
     methods = [*METHOD_EVENTS.keys() & {*getattr(cpu_models, row.methods)}]
     keys = {"cycles", "instructions", "ref", "ref_p", *(METHOD_EVENTS[name] for name in methods)}
     assert {key: event.config for key, event in events.items()} == {k: EVENT_CODES[k] for k in keys}

@@ -36,24 +36,6 @@ def configs(events: Mapping[str, Event]) -> dict[str, int]:
 ARCHITECTURAL = {"ref": 0x0300, "cycles": 0x003C, "instructions": 0x00C0, "ref_p": 0x013C}
 
 
-def test_only_models_with_documented_codes_have_licenses() -> None:
-    assert configs(find_uarch(INTEL, 6, 0x55, 4, machine(V4)).license_events) == {
-        "license_1": 0x1828,
-        "license_2": 0x2028,
-        "license_throttle": 0x4028,
-    }
-    icx = configs(find_uarch(INTEL, 6, 0x6A, 6, machine(V5)).license_events)
-    assert icx == {"license_1": 0x1828, "license_2": 0x2028}
-    adl = find_uarch(INTEL, 6, 0x97, 2, machine(V5), "P").license_events
-    assert configs(adl) == {}  # the codes of Alder Lake are undocumented
-    # 0x28 is another event on Skymont, and these models have no such event.
-    for model, side in ((0x97, "E"), (0xAA, "P"), (0xC6, "P"), (0xC6, "E")):
-        assert find_uarch(INTEL, 6, model, 0, machine(V5), side).license_events == {}
-    # On clients since Ice Lake, levels hardly lower the clock.
-    for model in (0x8F, 0xCF, 0xAD, 0x5E, 0x7D, 0x7E, 0x8C, 0x8D, 0xA7):
-        assert find_uarch(INTEL, 6, model, 0, machine(V5)).license_events == {}
-
-
 @pytest.mark.parametrize("model", [0x55, 0x3C, 0x1A, 0x57, 0x1C])
 def test_no_anythread_if_cpuid_denies_it(model: int) -> None:
     for leaves in (machine((0x07300402, 0x8603)), machine((0x07300404, 0x8603)), read_no_leaf):
