@@ -47,10 +47,7 @@ def test_options_of_other_tools_are_translated(typed: str) -> None:
 WRONG = {
     "stat -i 0": "-i/--interval: invalid duration '0' (at least 1ms)",
     "stat -i 5x": "-i/--interval: invalid duration '5x' (try 100ms, 1s, 5m)",
-    "stat -i .": "-i/--interval: invalid duration '.' (try 100ms, 1s, 5m)",
-    "stat -i 1234567890": "invalid duration '1234567890' (try 100ms, 1s, 5m)",
     "stat -n": "-n/--count: expected one argument; see perftop stat --help",
-    "stat -n 0": "-n/--count: invalid count '0' (try 10)",
     "replay": "the following arguments are required: FILE; see perftop replay --help",
     "replay a b --align x": "invalid moment 'x' (try start, command, mark:LABEL)",
     "replay a b c": "perftop fleet DIR",
@@ -78,7 +75,6 @@ WRONG = {
     "stat --intervall 1": ": did you mean --interval?",
     "stat --bogus": "no option --bogus; see perftop stat --help",
     "stta": "unknown command 'stta': did you mean stat?",
-    "recrod -o a": "did you mean record?",
     "record -n 3": "record has no option -n; to set the duration: --duration 10s",
     "why --count=3": "why has no option --count; to set the duration: --duration 10s",
     "record -n5": "to set the duration: --duration 10s",
@@ -102,8 +98,6 @@ WRONG = {
     "why a --watch x": "--watch is only for measuring; the recording has its own",
     "record -o .": "it exists and is not a file; name a file in it: -o run.perftop",
     "why --output=": "-o/--output: the name is empty",
-    "export x --output=": "-o/--output: the name is empty",
-    "stat -n \u0661": "invalid count",
     "demo guest": "in a pipe: perftop stat --source sim:guest",
     "demo queue": "in a pipe: perftop summary demo:queue",
     "fleet sim:idle": "for pipes and files: --json",
@@ -112,8 +106,6 @@ WRONG = {
     "diff a": "diff needs two files",
     "diff /dev/zero a": "/dev/zero is not a perftop recording",
     "diff - a": "diff cannot read stdin: save the recording to a file",
-    "diff a b c": "diff needs two files",
-    "diff --a a": "diff needs two files",
     "diff a b --a c": "diff needs two files",
     "ramp --seconds 100": "--seconds 100: must be from 1 to 60",
     "ramp --cpu x": "--cpu: invalid CPU 'x' (try 0, or all)",
@@ -122,7 +114,6 @@ WRONG = {
     **{f"ramp --seconds {number}": f"--seconds: invalid number '{number}' (try 1 or 0.5)"
        for number in ("x", "1_0", "\uff15", "nan", "inf", "-5")},
     "timers --cpu 99999": "--cpu 99999: no such CPU",
-    "timers --cpu x": "--cpu: invalid CPU 'x' (try 0)",
     "timers --sysroot .": "no option --sysroot",
     "topology --remote /x": "--remote needs --host",
     **{f"{verb} --host n1 --host n2": "this verb reads one --host"
@@ -205,14 +196,16 @@ def test_durations_have_units_from_nanoseconds_to_hours(text: str, length_ns: fl
     assert options.parse_duration_ns(text) == length_ns
 
 
-@pytest.mark.parametrize("text", ["999999ns", "0.000999", "1d", "1S", "1234567890", "1.0123456789"])
+@pytest.mark.parametrize(
+    "text", ["999999ns", "0.000999", "1d", "1S", "1234567890", "1.0123456789", "."]
+)
 def test_durations_below_a_millisecond_or_with_too_many_digits_are_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="invalid duration"):
         options.parse_duration_ns(text)
 
 
 @pytest.mark.parametrize(("parse", "largest", "invalid"), [
-    (options.parse_count, "999999999", ["1000000000", "0", "1.0", "-1", "+1"]),
+    (options.parse_count, "999999999", ["1000000000", "0", "1.0", "-1", "+1", "\u0661"]),
     (stream_options.parse_cpu, "999999", ["1000000", "-1", ""]),
 ])  # fmt: skip
 def test_counts_and_cpus_have_a_limited_number_of_digits(

@@ -273,16 +273,15 @@ def test_a_remote_command_is_measured(remote_machine: Path) -> None:
     assert "longer" in result.stderr
 
 
-def test_a_missing_remote_file_is_reported(remote_machine: Path) -> None:
-    result = run("stat", "--host", "n7", "--remote", "/nonexistent/perfprobe", "-n", "1")
-    assert (result.returncode, "no /nonexistent/perfprobe there" in result.stderr) == (3, True)
-
-
-def test_a_host_with_an_unknown_key_is_refused(remote_machine: Path) -> None:
-    result = run("stat", "--host", "stranger", "-n", "1")
-    assert (result.returncode, "stranger: host key not accepted" in result.stderr) == (3, True), (
-        result.stderr
-    )
+@pytest.mark.parametrize(("options", "problem"), [
+    (["n7", "--remote", "/nonexistent/perfprobe"], "no /nonexistent/perfprobe there"),
+    (["stranger"], "stranger: host key not accepted"),
+])  # fmt: skip
+def test_a_missing_file_and_an_unknown_key_are_reported(
+    remote_machine: Path, options: list[str], problem: str
+) -> None:
+    result = run("stat", "-n", "1", "--host", *options)
+    assert (result.returncode, problem in result.stderr) == (3, True), result.stderr
 
 
 def test_a_refused_login_does_not_ask_for_a_password(remote_machine: Path) -> None:
