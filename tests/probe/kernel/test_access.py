@@ -19,6 +19,9 @@ from waiting import MAX_WAIT_S, wait_for
 from perfprobe.cpu import identity
 from perfprobe.kernel import access
 
+SYS_PTRACE, SYS_ADMIN, PERFMON, BPF = 19, 21, 38, 39
+"""Numbers in linux/capability.h."""
+
 
 def capabilities_of_threads(process: int | str = "self") -> Iterator[dict[str, str]]:
     """Yields the fields in the status file of each thread of the process."""
@@ -54,9 +57,9 @@ def has_only_capabilities(status: dict[str, str], *allowed_capabilities: int) ->
 def test_a_running_probe_keeps_only_the_capabilities_it_needs(source: str) -> None:
     kept = set(access.needed_capabilities(Path("/"), source))
     assert kept <= {
-        "auto": {access.CAP_PERFMON, access.CAP_SYS_RAWIO, access.CAP_SYS_ADMIN, access.CAP_BPF},
-        "os": {access.CAP_BPF, access.CAP_SYS_ADMIN},
-    }.get(source, {access.CAP_BPF, access.CAP_SYS_ADMIN}) | {access.CAP_SYS_PTRACE}
+        "auto": {PERFMON, access.CAP_SYS_RAWIO, SYS_ADMIN, BPF},
+        "os": {BPF, SYS_ADMIN},
+    }.get(source, {BPF, SYS_ADMIN}) | {SYS_PTRACE}
     with started_process("stream", "--source", source, program="perfprobe") as process:
         wait_for_frame(process)
         threads = list(capabilities_of_threads(process.pid))
@@ -176,7 +179,7 @@ def test_older_kernels_need_a_capability_to_run_programs(
     monkeypatch: pytest.MonkeyPatch, release: str, needed: bool
 ) -> None:
     monkeypatch.setattr(identity, "kernel_release", lambda: release)
-    assert (access.CAP_BPF in access.needed_capabilities(Path("/"), "os")) == needed
+    assert (BPF in access.needed_capabilities(Path("/"), "os")) == needed
 
 
 @pytest.mark.parametrize(("option", "needed"), [("hidepid=ptraceable", True), ("gid=5", False)])
@@ -185,12 +188,12 @@ def test_reading_hidden_processes_needs_a_capability(
 ) -> None:
     trees.put(tmp_path, "proc/self/mountinfo", f"1 0 0:5 / /proc rw - proc proc rw,{option}\n")
     monkeypatch.setattr(access, "_REAL_ROOT", tmp_path)
-    assert (access.CAP_SYS_PTRACE in access.needed_capabilities(Path("/"), "os")) == needed
+    assert (SYS_PTRACE in access.needed_capabilities(Path("/"), "os")) == needed
 
 
 @pytest.mark.parametrize(
     ("level", "last", "needed"),
-    [("2", access.CAP_BPF, False), ("3", access.CAP_BPF, True), ("-1", access.CAP_SYS_ADMIN, True)],
+    [("2", BPF, False), ("3", BPF, True), ("-1", SYS_ADMIN, True)],
     ids=["mainline", "Debian's level", "before Linux 5.8"],
 )
 def test_events_need_more_where_their_own_capability_is_not_enough(
@@ -201,5 +204,5 @@ def test_events_need_more_where_their_own_capability_is_not_enough(
     monkeypatch.setattr(access, "_REAL_ROOT", tmp_path)
     monkeypatch.setattr(identity, "kernel_release", lambda: "6.1")
     kept = set(access.needed_capabilities(tmp_path, "perf"))
-    assert access.CAP_PERFMON in kept
-    assert (access.CAP_SYS_ADMIN in kept) == needed
+    assert PERFMON in kept
+    assert (SYS_ADMIN in kept) == needed

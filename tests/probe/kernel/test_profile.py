@@ -58,11 +58,29 @@ def test_hidden_addresses_name_nothing(tmp_path: Path, text: str) -> None:
         symbols(tmp_path / "kallsyms", text)
 
 
-def test_records_of_other_kinds_and_of_wrong_sizes_are_skipped() -> None:
-    def record(kind: int, *addresses: int, pid: int = 7) -> bytes:
-        body = struct.pack(f"IIQ{len(addresses)}Q", pid, pid, len(addresses), *addresses)
-        return struct.pack("IHH", kind, 0, 8 + len(body)) + body
+def record(kind: int, *addresses: int, pid: int = 7) -> bytes:
+    body = struct.pack(f"IIQ{len(addresses)}Q", pid, pid, len(addresses), *addresses)
+    return struct.pack("IHH", kind, 0, 8 + len(body)) + body
 
+
+def test_samples_of_this_process_and_without_a_stack_are_left_out() -> None:
+    profile, pid = KernelProfile(), 2**22 + 1  # above the highest PID, so it has no name
+    records = record(SAMPLE_RECORD, CONTEXT, 5, pid=pid) + record(SAMPLE_RECORD, CONTEXT, pid=pid)
+    records += record(SAMPLE_RECORD, CONTEXT, 5, pid=os.getpid())
+    samples = Mock(period_ns=4_000_000, **{"read_records.return_value": records})
+    try:
+        profile._samples = {0: samples}
+        assert profile.record({}, 10**9)["functions"] == [], "the names are not known yet"
+        profile._symbols = Mock(**{"kind_and_function.return_value": ("lock", "f")})
+        profile._samples = {0: samples}
+        assert profile.record({}, 2 * 10**9) == {
+            "span_ns": 10**9, "functions": [["lock", "f", pid, "", 4_000_000]],
+        }  # fmt: skip
+    finally:
+        profile.close()
+
+
+def test_records_of_other_kinds_and_of_wrong_sizes_are_skipped() -> None:
     lost = record(2, CONTEXT, 1)
     long = record(SAMPLE_RECORD, CONTEXT, 5, 6)
     text = lost + long + struct.pack("IHH", SAMPLE_RECORD, 0, 0) + record(SAMPLE_RECORD, CONTEXT, 9)
