@@ -1,6 +1,6 @@
 """The command line: finds the verb, translates options of other tools, and reports errors. Each
-verb is in a module of `verbs`, as a function that adds its options and one that runs it. All these
-modules are imported here, so they import numpy and other large modules only when a verb runs."""
+verb is in a module of `verbs`, as a function that adds its options and one that runs it. `--help`
+imports all these modules, so they import numpy and other large modules only when a verb runs."""
 
 from __future__ import annotations
 
@@ -11,98 +11,27 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from perfprobe import __version__
 from perftop.base.errors import USAGE, Failed, discard_writes, expected_failure, print_error
-from perftop.base.text import (
-    ascii_line,
-    did_you_mean,
-    is_full_terminal,
-    supports_colour,
-    supports_unicode,
-    terminal_problem,
-)
-from perftop.verbs import (
-    doctor,
-    instruments,
-    machine,
-    options,
-    ramp,
-    record,
-    recordings,
-    screens,
-    serve,
-    stat,
-    why,
-)
-
-FIRST_HELP_LINES = """perftop why -- ./job     does my job get all the CPU it could?
-perftop why --watch lmp  who takes time from lmp?
-perftop ramp             how long must I warm up before I measure?
-
-perftop                  the screen: what each core does, and what takes time from it
-perftop demo             the same screen on a simulated machine
-perftop demo list        recordings of real problems, and more simulated machines
-perftop doctor           what can be read here, what cannot, and how to see more
-perftop VERB --help      the options of a verb"""
-
-
-def _add_help(subparsers: Any) -> None:
-    text = "print a page of the manual, or the options of a verb"
-    parser = options.add_verb(subparsers, "help", _show_help, text)
-    text = "name of a page or a verb (default: list the pages)"
-    parser.add_argument("topic", nargs="?", metavar="TOPIC", help=text)
-
-
-def _show_help(args: argparse.Namespace) -> int:
-    """Shows a page of the manual, the options of a verb without a page, or the list of pages."""
-    from perftop.docs import page
-
-    topic: str | None = args.topic
-    verbs: Mapping[str, argparse.ArgumentParser] = args.verbs
-    topics = page.topics()
-    if topic is None:
-        titles = ((name, page.read_page(name).title.partition(": ")[2]) for name in topics)
-        lines = [FIRST_HELP_LINES, "", "Pages (perftop help TOPIC):", ""]
-        lines += [f"  {name:<17} {title}" for name, title in titles]
-        lines = lines if supports_unicode() else [ascii_line(line) for line in lines]
-    elif topic in topics:
-        width = shutil.get_terminal_size((80, 24)).columns
-        colour, unicode = supports_colour(sys.stdout), supports_unicode()
-        lines = page.page_lines(page.read_page(topic), width, colour=colour, unicode=unicode)
-    elif topic in verbs:
-        lines = verbs[topic].format_help().splitlines()
-    else:
-        text = f"unknown page {topic!r}"
-        related_pages = [name for name in topics if page.contains_word(page.read_page(name), topic)]
-        suggestion = did_you_mean(topic, [*topics, *verbs], f"known: {', '.join(topics)}")
-        hint = f"; see {', '.join(related_pages)}" if related_pages else suggestion
-        raise Failed(f"{text}{hint}", USAGE)
-    text = "\n".join(lines)
-    if not is_full_terminal(sys.stdout) or text.count("\n") < shutil.get_terminal_size().lines - 1:
-        print(text)
-    else:  # the list does not fit on the terminal
-        import os
-        import pydoc
-
-        os.environ.setdefault("LESS", "FRX")  # allow colours, and do not clear the screen
-        pydoc.pager(text + "\n")
-    return 0
-
+from perftop.base.text import did_you_mean, terminal_problem
+from perftop.verbs import options
 
 VERBS = {
-    **dict.fromkeys(("live", "replay", "demo", "attach"), screens.add_live),
-    "why": why.add_parser, "doctor": doctor.add_parser, "stat": stat.add_parser,
-    "record": record.add_parser,
-    "mark": record.add_mark, "summary": why.add_summary, "diff": recordings.add_diff,
-    "export": recordings.add_export, "fleet": screens.add_fleet, "serve": serve.add_parser,
-    "exporter": serve.add_exporter, "ramp": ramp.add_parser, "timers": instruments.add_timers,
-    "wake": instruments.add_wake, "topology": machine.add_topology,
-    "events": machine.add_events_verb, "selftest": instruments.add_selftest, "help": _add_help,
+    **dict.fromkeys(("live", "replay", "demo", "attach"), "screens.add_live"),
+    "why": "why.add_parser", "doctor": "doctor.add_parser", "stat": "stat.add_parser",
+    "record": "record.add_parser", "mark": "record.add_mark", "summary": "why.add_summary",
+    "diff": "recordings.add_diff", "export": "recordings.add_export",
+    "fleet": "screens.add_fleet", "serve": "serve.add_parser", "exporter": "serve.add_exporter",
+    "ramp": "ramp.add_parser", "timers": "instruments.add_timers",
+    "wake": "instruments.add_wake", "topology": "machine.add_topology",
+    "events": "machine.add_events_verb", "selftest": "instruments.add_selftest",
+    "help": "help.add_parser",
 }  # fmt: skip
-"""Function that adds the parser of each verb, in the order of the list in the help."""
+"""For each verb, in the order of the list in the help: the module in `verbs` and its function that
+adds the verb's parser. Importing the modules of all verbs takes 10 ms."""
 GENERAL_OPTIONS = {"-h", "--help", "--version", "-V", "-v", "--default-config",
                    "--print-completion"}  # fmt: skip
 """Options that need no verb."""
@@ -185,8 +114,9 @@ def _parser(verb: str = "") -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(
         required=True, metavar="VERB", title="verbs", prog=parser.prog
     )
-    for add in dict.fromkeys([VERBS[verb]] if verb else VERBS.values()):
-        add(subparsers)
+    for name in dict.fromkeys([VERBS[verb]] if verb else VERBS.values()):
+        module, _, function = name.partition(".")
+        getattr(import_module(f"perftop.verbs.{module}"), function)(subparsers)
     parser.set_defaults(verbs=dict(subparsers.choices))
     return parser
 

@@ -22,6 +22,7 @@ from perfprobe import stream_options
 from perftop import cli
 from perftop.base.errors import USAGE
 from perftop.process import job, job_terminal
+from perftop.verbs import help as help_verb
 from perftop.verbs import options
 from perftop.verbs.record import size_bytes
 
@@ -284,7 +285,7 @@ def test_a_list_without_a_spare_line_on_the_terminal_is_paged(
     printed = run_in_process("help").stdout
     paged: list[str] = []
     size = os.terminal_size((80, printed.count("\n") + spare_lines))
-    monkeypatch.setattr(cli, "is_full_terminal", lambda _: True)
+    monkeypatch.setattr(help_verb, "is_full_terminal", lambda _: True)
     monkeypatch.setattr(shutil, "get_terminal_size", lambda *_: size)
     monkeypatch.setattr(pydoc, "pager", paged.append)
     monkeypatch.setenv("LESS", "")

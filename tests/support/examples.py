@@ -12,6 +12,7 @@ from roots import ROOT
 from perftop import cli
 from perftop.docs import page
 from perftop.docs.command_line import described_verbs
+from perftop.verbs import help as help_verb
 
 JOB = "true"
 INNER = shlex.join(argv())
@@ -79,7 +80,9 @@ def documents() -> dict[str, str]:
     for topic in page.topics():
         path = ROOT / "app/perftop/docs" / f"{topic}.md"
         results[topic] = path.read_text(encoding="utf-8")
-    begins = "\n".join(f"`{line.partition('  ')[0]}`" for line in cli.FIRST_HELP_LINES.splitlines())
+    begins = "\n".join(
+        f"`{line.partition('  ')[0]}`" for line in help_verb.FIRST_HELP_LINES.splitlines()
+    )
     parsers = [verb.parser for verb in described_verbs(cli._parser())]
     report = [part or "" for parser in parsers for part in (parser.description, parser.epilog)]
     return results | {"help": "\n".join([begins, *report])}
