@@ -366,7 +366,7 @@ class PackageCounters:
         self._tables = tables
         self._energies_nj = tables.integrals(tables.mw, 1000)
         self._polls = 0
-        self._seen = np.zeros((machine.packages, LIMIT_BITS), np.int64)
+        self._set_polls = np.zeros((machine.packages, LIMIT_BITS), np.int64)
         self.block = package_block(machine)
         cores = np.arange(machine.cpus) % machine.cores
         self._package_of_core = cores // machine.package_cores
@@ -378,7 +378,7 @@ class PackageCounters:
             times = time_ns - sample_ns + np.arange(SAMPLE_POLLS) * sample_ns // SAMPLE_POLLS
             shares = self._tables.limits[self._tables.stage_of(times // CELL_NS)]
             poll_turns = (self._polls + np.arange(SAMPLE_POLLS)) * 7 % 10
-            self._seen += (poll_turns[:, None, None] < shares).sum(axis=0)
+            self._set_polls += (poll_turns[:, None, None] < shares).sum(axis=0)
             self._polls += SAMPLE_POLLS
         tables, stage = self._tables, self._tables.stages.index(time_ns)
         stage_s = tables.stages.since_start(time_ns) // CELL_NS / CELLS_PER_S
@@ -388,7 +388,7 @@ class PackageCounters:
         rows[:, 0] = (INITIAL_ENERGY + np.array(energies)) & (2**ENERGY_BITS - 1)
         rows[:, 1] = approach_exponentially(tables.first_c[stage], tables.target_c[stage], stage_s)
         rows[:, 2] = self._polls
-        rows[:, 3 : 3 + LIMIT_BITS] = self._seen
+        rows[:, 3 : 3 + LIMIT_BITS] = self._set_polls
         rows[:, 3 + LIMIT_BITS] = tables.ceiling_mhz[stage] * 1_000_000
         rows[:, 4 + LIMIT_BITS] = hw.PL1_MW
         if self._machine.is_hybrid:

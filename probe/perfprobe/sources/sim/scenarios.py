@@ -178,8 +178,8 @@ def _add_mixed_loads(stage: Stage, variant: int) -> None:
 
 
 def smt_mix(script: Script) -> None:
-    for turn, seconds in ((0, 14), (1, 10)):
-        _add_mixed_loads(script.add_stage(seconds), turn)
+    for variant, seconds in enumerate((14, 10)):
+        _add_mixed_loads(script.add_stage(seconds), variant)
 
 
 def turbo_drop(script: Script) -> None:

@@ -124,8 +124,8 @@ def integrals(cells: ScheduleCells, x: Any) -> Ints:
     idle = (x - overlap(x, cells.work_start, cells.steal_end)) * cells.online
     sums[Row.IDLE] = idle
     np.multiply(idle, cells.iowait_permille, out=sums[Row.IOWAIT])
-    falls = (cells.steal_end > cells.work_start) & (cells.steal_end < CELL_NS)
-    sums[Row.ENTRIES] = falls & (x >= cells.steal_end)
+    goes_idle = (cells.steal_end > cells.work_start) & (cells.steal_end < CELL_NS)
+    sums[Row.ENTRIES] = goes_idle & (x >= cells.steal_end)
     sums[Row.SMI] = (x >= cells.smi_end) & (cells.online > 0)
     sums[Row.ONLINE] = x * cells.online
     np.multiply(run, cells.traffic_mbps, out=sums[Row.TRAFFIC])
@@ -197,8 +197,8 @@ class Schedule:
         start, length = self._work(number, slot, online)
         stop = start + length
         steal_end = np.minimum(CELL_NS, stop + slot["steal"] * PER_MILLE_NS * online)
-        rests = (steal_end < CELL_NS) & (steal_end == stop)
-        poll = stop - np.minimum(length, np.where(rests, POLL_NS, 0))
+        goes_idle = (steal_end < CELL_NS) & (steal_end == stop)
+        poll = stop - np.minimum(length, np.where(goes_idle, POLL_NS, 0))
         # The clock and the halts of each core, and the SMI that stops all cores.
         tables = self.tables
         bits = random_bits(self._seed, 2, number, self._cores)
@@ -262,9 +262,9 @@ class ScheduleCursor:
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
         slots = schedule.machine.slots
-        self._done = 0
+        self._next_cell = 0
         self._sums = np.zeros((len(Row), slots), np.int64)
-        """Integrals up to the start of cell `_done`."""
+        """Integrals up to the start of cell `_next_cell`."""
         self._load(0)
 
     def _load(self, first: int) -> None:
@@ -277,17 +277,17 @@ class ScheduleCursor:
         """Returns the integrals of each slot up to its own time in `times`, with axes (Row, slot).
         No time may be before `earliest_ns`, and that must not decrease between calls."""
         first_cell = earliest_ns // CELL_NS
-        while self._done < first_cell:
+        while self._next_cell < first_cell:
             end = self._first + self._schedule.chunk
             stop = min(first_cell, end)
-            passed = self._whole[:, self._done - self._first : stop - self._first]
+            passed = self._whole[:, self._next_cell - self._first : stop - self._first]
             self._sums = self._sums + passed.sum(axis=1)
-            self._done = stop
+            self._next_cell = stop
             if stop == end:
                 self._load(end)
         total = self._sums
         shape = (1, self._schedule.machine.smt, self._schedule.machine.cores)
-        for cell in range(self._done, int(times.max()) // CELL_NS + 1):
+        for cell in range(self._next_cell, int(times.max()) // CELL_NS + 1):
             x = np.minimum(np.maximum(times - cell * CELL_NS, 0), CELL_NS).reshape(shape)
             index = cell - self._first
             is_loaded = index < self._schedule.chunk
@@ -319,13 +319,13 @@ class Lateness:
         self.offset: Ints = bits % 400
         """The constant offset of each CPU's TSC from that of CPU 0, in ticks."""
         self.offset[0] = 0
-        self._habit = (bits >> 16) % 20_000
+        self._usual_late_ns = USUAL_LATE_NS + (bits >> 16) % 20_000
 
     def lateness_of(self, number: int) -> tuple[Ints, Ints, Ints]:
         """Returns, for each CPU in the sample with this number: lateness and length of the read in
         ns, and the flag ROW_WIDE if the read was interrupted."""
         bits = random_bits(self._seed, 4, np.array([number]), self._cpus)[0]
-        late_ns = USUAL_LATE_NS + self._habit + bits % 6_000
+        late_ns = self._usual_late_ns + bits % 6_000
         rare_bits = (bits >> 16) & 0xFF
         late_ns += np.where(rare_bits == 0, (bits >> 24) % MAX_RARE_LATE_NS, 0)
         if self._late_ns:
