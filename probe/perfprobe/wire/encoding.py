@@ -84,7 +84,6 @@ def first_fields(data: bytes, start: int) -> dict[str, object]:
 _SIZES = [1] * 256
 _SIZES[0x80:0xA0] = [0] * 32
 _SIZES[0xA0:0xC0] = range(1, 33)
-_SIZES[0xC1] = 0
 _SIZES[0xC4:0xE0] = [0] * 6 + [5, 9, 2, 3, 5, 9, 2, 3, 5, 9] + [0] * 12
 """A msgpack element's size in bytes by its first byte; 0 if a length follows."""
 _WIDTHS = {

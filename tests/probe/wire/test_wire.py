@@ -88,12 +88,17 @@ def test_messages_survive_a_round_trip(step: int) -> None:
     assert read(data, step) == STREAM
 
 
-@pytest.mark.parametrize("size", [200, 300, 70_000])
-def test_texts_and_binary_data_of_any_length_are_single_elements(size: int) -> None:
-    value = {"data": bytes(size), "text": "t" * size}
-    assert wire.unpack(msgpack.packb(value), 5) == value
-    with pytest.raises(wire.WireError, match="too many elements"):
-        wire.unpack(msgpack.packb(value), 4)
+@pytest.mark.parametrize("scalar", [
+    None, False, True, 0, 127, 128, 1 << 8, 1 << 16, 1 << 32, -1, -32, -33, -129, -(1 << 16),
+    -(1 << 32), 1.5, "", "t", "t" * 31, "t" * 32, "t" * 300, "t" * 70_000, b"", b"d", bytes(300),
+    bytes(70_000), [], {},
+])  # fmt: skip
+@pytest.mark.parametrize("is_single", [False, True])
+def test_each_kind_of_value_is_one_element(scalar: object, is_single: bool) -> None:
+    data = msgpack.packb([scalar, [None, None]], use_single_float=is_single)
+    encoding._check_count(data, 5)
+    with pytest.raises(wire.WireError):
+        encoding._check_count(data, 4)
 
 
 def test_a_stream_can_be_written_with_msgpack_alone() -> None:
@@ -217,10 +222,12 @@ def test_damage_gives_one_line_and_allocates_no_memory(kind: str) -> None:
     assert len(str(caught.value)) < 200
 
 
-def with_counter(**changes: Any) -> dict[str, Any]:
-    """The blocks of a hello whose first counter has these changes."""
+def with_counter(*columns: int, **changes: Any) -> dict[str, Any]:
+    """The blocks of a hello whose first counter has these changes, once for each of `columns`."""
     first, *others = RAW_HELLO["blocks"]
-    return {"blocks": [first | {"counters": [first["counters"][0] | changes]}, *others]}
+    counter = first["counters"][0] | changes
+    counters = [counter | {"columns": n} for n in columns] or [counter]
+    return {"blocks": [first | {"counters": counters}, *others]}
 
 
 LATEST_NS = (1 << 62) - 1
@@ -234,6 +241,7 @@ LIMITS: dict[str, list[dict[str, Any]]] = {
     "selected": [{"selected": cpus} for cpus in ([0], [0, 2], [], [0, 1])],
     "bits": [with_counter(bits=bits) for bits in (1, 64, 0, 65)],
     "columns": [with_counter(columns=columns) for columns in (1, 256, 0, 257)],
+    "all columns": [with_counter(*n) for n in ([1], [256] * 2, [256, 256, 1], [256] * 3)],
     "scale": [with_counter(scale=scale) for scale in (1e-18, -1e18, 0.0, 1.1e18)],
     "package": [{"topology": [{"cpu": 0, "online": True, "package": n}, {"cpu": 2, "online": True}]}
                 for n in (1 - (1 << 31), (1 << 31) - 1, -1 << 31, 1 << 31)],
