@@ -278,6 +278,14 @@ def test_recordings_are_not_drawn_on_a_dumb_terminal(
     assert "needs a terminal that can move its cursor, which TERM=dumb" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("columns", ["1", "20"])
+def test_help_is_printed_on_a_narrow_terminal(
+    columns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert run_in_process("stat", "--help").stdout.split()[:3] == ["usage:", "perftop", "stat"]
+
+
 @pytest.mark.parametrize(("spare_lines", "is_paged"), [(1, False), (0, True)])
 def test_a_list_without_a_spare_line_on_the_terminal_is_paged(
     spare_lines: int, is_paged: bool, monkeypatch: pytest.MonkeyPatch

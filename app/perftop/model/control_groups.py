@@ -180,6 +180,11 @@ _OWNERS = (
 _LONG_ID = re.compile(r"(?<![0-9a-z])([0-9a-f]{12})[0-9a-f]{8,}(?![0-9a-z])")
 
 
+def is_pid(watched: str) -> bool:
+    """Returns whether a watched job is a process, not all processes of a name or a group."""
+    return watched.isascii() and watched.isdecimal()
+
+
 def is_group(watched: str) -> bool:
     """Returns whether the watched job is a control group or a unit, not a process."""
     return watched.startswith("/") or watched.endswith((".service", ".scope", ".slice"))

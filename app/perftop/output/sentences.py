@@ -28,6 +28,7 @@ from perftop.base.text import (
     time_of_day,
 )
 from perftop.model.confidence import OUTSIDE_CPU, ClockCap, Hypervisor, SimdLevel, TaskOnCpu
+from perftop.model.control_groups import is_pid
 from perftop.model.kinds import CLOCK_CAPS, KINDS, STEAL_CAUSE, Episode, cause_of, kind_of
 from perftop.model.tasks import parse_task
 
@@ -220,7 +221,7 @@ def victims(session: Session, episodes: Sequence[Episode], tasks: Tasks) -> list
     may_hit_job = any(e.kind in {"neighbour", "stopped"} for e in episodes)
     if watched_job.name is not None and may_hit_job:
         names = Counter(thread.comm for thread in watched_job.threads.values())
-        by_pid = watched_job.name.isdecimal() and names
+        by_pid = is_pid(watched_job.name) and names
         return [names.most_common(1)[0][0] if by_pid else watched_job.name]
     cpus = sorted({cpu for episode in episodes for cpu in episode.cpus})
     running_tasks = [t for cpu in cpus if (t := parse_task(tasks.get(str(cpu)))) is not None]

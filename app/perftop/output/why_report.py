@@ -18,7 +18,7 @@ from perftop.model.confidence import (
     evidence_json,
     evidence_pieces,
 )
-from perftop.model.control_groups import is_group, short_owner
+from perftop.model.control_groups import is_group, is_pid, short_owner
 from perftop.model.evaluation import MEMORY_SHARE, TICK_S
 from perftop.model.kinds import (
     BANDWIDTH_CAPS,
@@ -91,7 +91,7 @@ def report(
         job = command_name(command, "" if busiest is None else busiest.comm)
     elif job is not None and is_group(job):
         job = short_owner(job)
-    elif job is not None and job.isdecimal():  # it is named after most of its threads
+    elif job is not None and is_pid(job):  # it is named after most of its threads
         comms = Counter(thread.comm for thread in threads)
         job = comms.most_common(1)[0][0] if comms else f"process {job}"
     empty = Report(

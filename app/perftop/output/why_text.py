@@ -21,7 +21,7 @@ from perftop.base.text import (
 )
 from perftop.draw.columns import Run
 from perftop.model.confidence import COUNTED_QUANTITIES
-from perftop.model.control_groups import is_group
+from perftop.model.control_groups import is_group, is_pid
 from perftop.model.kinds import KINDS, STEAL_CAUSE
 from perftop.output.report import MAX_CAUSES, MIN_SHARE, Finding, Report
 from perftop.output.run_summary import time_use_text
@@ -102,7 +102,7 @@ class _Answer:
 
     def unseen_job_answer(self) -> list[str]:
         watched = self.session.neighbours.watched_job.name or ""
-        if not watched.isdecimal():
+        if not is_pid(watched):
             text = f"No process {'in' if is_group(watched) else 'named'} {self.name} was found"
             text += "" if self.report.is_whole_run else " in this time"
         elif self.report.is_whole_run:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from perfprobe import stream_options
 from perftop.base import GC_THRESHOLD
 from perftop.base.errors import UNAVAILABLE, USAGE, Failed, print_error
+from perftop.base.text import MIN_WIDTH
 from perftop.process.signals import ExitSignals
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Parser(argparse.ArgumentParser):
         lines: list[str] = []
         for line in usage.splitlines():
             indent = " " * (len(line) - len(line.lstrip()))
-            wrapper = textwrap.TextWrapper(shutil.get_terminal_size().columns - 2)
+            wrapper = textwrap.TextWrapper(max(MIN_WIDTH, shutil.get_terminal_size().columns - 2))
             wrapper.break_long_words = wrapper.break_on_hyphens = False
             wrapper.subsequent_indent = indent
             lines += wrapper.wrap(line)

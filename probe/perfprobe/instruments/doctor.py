@@ -60,7 +60,9 @@ def _cpu_and_proc_checks(root: Path) -> Iterator[Check]:
     rows = topology.read_cpus(root)
     online = {row.cpu for row in rows if row.online}
     name = "CPUs"
-    if root != Path("/"):
+    if not online:
+        yield Check(name, "not usable", f"none can be found under {root}", "all numbers")
+    elif root != Path("/"):
         yield Check(name, "usable", f"{len(online)} online, according to the files under {root}")
     elif outside := sorted(online - (access.allowed_cpus(root) or os.sched_getaffinity(0))):
         reason = f"CPUs {cpu_sets.format(outside)} are outside perftop's CPU set"

@@ -60,6 +60,11 @@ def test_perf_counters_need_a_capability(tree: Path, capabilities: str, state: s
     assert check(tree, "perf counters").state == state
 
 
+def test_a_directory_without_cpus_is_not_usable(tmp_path: Path) -> None:
+    assert check(tmp_path, "CPUs").state == "not usable"
+    assert check(tmp_path, "CPUs").why == f"none can be found under {tmp_path}"
+
+
 @pytest.mark.parametrize(("keys", "state", "lost"), [
     ({"ref", "cycles", "instructions"}, "usable", None),
     ({"cycles", "instructions"}, "limited", "clock, halts"),

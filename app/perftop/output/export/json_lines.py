@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfprobe import wire
+from perftop.model.control_groups import is_pid
 from perftop.model.kinds import Episode
 from perftop.model.numbers import is_event_key
 from perftop.model.tasks import JobFootprint, WatchedJob
@@ -24,7 +25,7 @@ class RecordedCommand:
     def __init__(self, session: Session) -> None:
         self._session = session
         watch = session.hello.watch or ""
-        self._pid = int(watch) if watch.isdecimal() and len(watch) <= 10 else 0
+        self._pid = int(watch) if is_pid(watch) and len(watch) <= 10 else 0
         """PID that the probe watched from the start; 0 if none."""
         self._footprint = JobFootprint(self._pid)
         self._separate_job = WatchedJob("", "command")

@@ -22,6 +22,7 @@ from perftop.draw.strips import (
     width,
     wrap_line,
 )
+from perftop.model.control_groups import is_pid
 from perftop.model.kinds import NEIGHBOURS
 from perftop.model.tasks import ACTIVITY_SPAN_NS, Thread, WatchedJob
 from perftop.output.report import Report
@@ -341,7 +342,7 @@ class Neighbours(PaneledView, CursorCanvas):
         threads = [thread for thread in job.threads.values() if thread.cpu in session.position]
         threads.sort(key=lambda thread: (thread.cpu, thread.tid))
         title = job.name or ""
-        if title.isdecimal() and report is not None and report.totals.times.threads:
+        if is_pid(title) and report is not None and report.totals.times.threads:
             title = f"{report.job} {title}"
         self.header_lines.append(self._job_line(job, title, threads))
         positions = self.shown_positions
