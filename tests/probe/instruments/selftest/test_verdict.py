@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from functools import partial
 from types import SimpleNamespace
 from typing import cast
 
@@ -71,6 +72,19 @@ def test_an_outcome_decides_its_verdict(
     measured: float, max_loss: float, max_gain: float, expected: str
 ) -> None:
     assert verdict.judge(CHECK, Outcome(0, 100, measured, 100, max_loss, max_gain)) == expected
+
+
+def test_a_verdict_outranks_the_size_of_the_error() -> None:
+    outcomes = [
+        Outcome(0, 100, 101, 100),
+        Outcome(0, 100, 103, 100),
+        Outcome(0, 100, 101.5, 100, max_gain=150),
+        Outcome(0, 100, 200, 100, max_gain=150),
+        Outcome(0, 100, 104, 100),
+    ]
+    verdicts = [verdict.judge(CHECK, outcome) for outcome in outcomes]
+    assert verdicts == ["trusted", "close", "disturbed", "disturbed", "unusable"]
+    assert sorted(outcomes, key=partial(verdict.rank, CHECK)) == outcomes
 
 
 def test_the_worst_undisturbed_cpu_decides() -> None:
