@@ -48,16 +48,6 @@ S, MS = 1_000_000_000, 1_000_000
 ROOT = 100
 
 
-def test_only_the_requested_columns_are_printed() -> None:
-    session, interval = observe(Machine(cores=2))
-    lines = StatTable(session, ["busy_hz", "smi", "power_w"]).lines(interval)
-    heading, units, everyone, first, *_ = lines[2:]
-    assert heading.split() == ["cpu", "clock", "SMI", "power"]
-    assert units.split() == ["GHz", "/s", "W"]
-    assert everyone.split()[0] == "all"
-    assert len(first.split()) == 3, "of power a CPU has none"
-
-
 # --- tables
 
 
@@ -69,19 +59,6 @@ def test_each_screenful_has_a_heading() -> None:
         headings = [at for at, line in enumerate(printed) if "busy" in line]
         assert len(headings) == -(-20 * rows // (18 // rows * rows)), printed
         assert all(b - a <= 20 for a, b in pairwise(headings))
-
-
-def test_cells_of_a_table_are_aligned_with_their_headings() -> None:
-    session, interval = observe(Machine(cores=1))
-    assert StatTable(session, ["util", "ipc", "smt"]).lines(interval)[2:6] == [
-        "  cpu  busy   IPC  neither      lp0      lp1     both",
-        "          %              %        %        %        %",
-        "  all  50.0  1.25",
-        "    0  50.0  1.25     50.0      0.0      0.0     50.0",
-    ]
-    brief = StatTable(session, ["util", "ipc", "smt"], brief=True).lines(interval)
-    assert brief[0] == "      time  busy   IPC  neither      lp0      lp1     both"
-    assert brief[2].endswith("  50.0  1.25     50.0      0.0      0.0     50.0")
 
 
 def test_all_metrics_of_the_machine_have_a_column() -> None:
@@ -162,17 +139,11 @@ HOG = {"pid": 6450, "comm": "hog", "ran_s": 5.0}
       "a CPU, mostly behind hog[6450].")),
     ("job", command_record(3.0, 8.65, waited_s=5.65, quota_s=5.6, behind=[HOG]),
      "job took 8.65 s: it ran 3.00 s on CPU 1 and waited 5.60 s for its CPU quota."),
-    # `hog` ran for too short a time to be named.
-    ("job", command_record(3.0, 8.65, waited_s=5.65, behind=[HOG | {"ran_s": 1.0}]),
-     "job took 8.65 s: it ran 3.00 s on CPU 1 and waited 5.65 s for a CPU."),
     ("make", command_record(816.6, 84.21, cpus=[0, 1]),
      "make took 84.21 s and kept 9.7 of 16 CPUs busy."),
     ("make", command_record(816.6, 84.21, waited_s=13.2),
      "make took 84.21 s and kept 9.7 of 16 CPUs busy; its tasks waited 13.20 s for a CPU."),
     ("job", command_record(3.0, 8.65), "job took 8.65 s: it ran 3.00 s."),
-    ("job", command_record(3.0, 8.65, waited_s=1.0, seen_s=2.0),
-     "job took 8.65 s: it ran 3.00 s on CPU 1 and waited at least 1.00 s for a CPU."),
-    ("job", command_record(3.0, 8.65, waited_s=0.05), "job took 8.65 s: it ran 3.00 s on CPU 1."),
     # Each limit at its exact value, then just beyond it.
     ("job", command_record(0.09, 0.1), "job took 0.10 s: it ran 90 ms."),
     ("job", command_record(3.0, 10.0, waited_s=0.1),

@@ -250,15 +250,6 @@ def test_racks_have_a_stable_order_if_their_numbers_are_equal() -> None:
     assert list(rows) == sorted(numbers, key=lambda number: (int(number), number))
 
 
-async def test_only_the_name_of_the_selected_machine_is_highlighted() -> None:
-    fleet = Fleet([Machine(name) for name in ("alpha", "beta", "gamma")])
-    async with opened_screen(fleet, keys=["2", "down"]) as (source, _):
-        state = source.screen.state
-        styles = {text.strip(): style for runs, _ in fleet_views.heat_lines(state, 40)
-                  for text, style in runs}  # fmt: skip
-    assert {name for name in fleet.machines if styles[name] == "key"} == {state.selected_name}
-
-
 async def test_the_wheel_selects_machines_below_and_above() -> None:
     async with opened_screen(fleets.small()) as (source, pilot):
         names = [machine.name for machine in source.screen.state.machines]
@@ -475,18 +466,6 @@ def test_a_cell_of_a_machine_without_a_number(
     assert [text for text, _ in runs] == [cell, " "]
 
 
-def test_similar_machines_share_a_row_with_their_means(two_racks: FleetState) -> None:
-    table = fleet_views.table_columns(two_racks)
-    similar = two_racks.machines[4:]
-    runs, line_state = fleet_views.machine_line(two_racks, table, *similar)
-    assert strips.text(runs).split()[:6] == ["✓", "+", "4", "alike", "7.7", "%"]
-    assert strips.text(runs).endswith(", 0 to 20 % lost")
-    assert line_state == "calm"
-    two_racks.selected_name = similar[0].name
-    runs, line_state = fleet_views.machine_line(two_racks, table, similar[0])
-    assert (strips.text(runs)[0], line_state) == ("▌", "chosen")
-
-
 @pytest.mark.parametrize(("count", "size", "shape"), [
     (1, (80, 10), (6, 1, 8, 5)), (8, (80, 10), (6, 1, 8, 5)), (9, (80, 10), (6, 2, 8, 5)),
     (40, (80, 10), (6, 5, 8, 5)), (100, (80, 10), (6, 10, 10, 0)), (1000, (80, 10), (1, 36, 10, 0)),
@@ -556,15 +535,9 @@ async def test_the_cursor_of_the_heat_map_moves_in_four_directions() -> None:
         assert numbers == [11, 12, 4, 3, 2, 2, 10, 10]
 
 
-async def test_another_number_and_another_order_are_shown_at_once() -> None:
+async def test_another_number_is_shown_at_once() -> None:
     async with opened_screen(fleets.small(), keys=["2"]) as (source, pilot):
         for key, name in (("v", "busy"), ("V", "lost"), ("v", "busy")):
             await pilot.press(key)
             assert source.screen.state.metric == name
             assert any(text.startswith(f" {name} %") for text in page_lines(source)[6:])
-        await pilot.press("1", "s")
-        assert any(text.endswith("move every 10 s or on a key") for text in page_lines(source))
-        assert source.screen.state.choice.order == "name"
-        assert any("By name ▼" in text for text in page_lines(source))
-        await pilot.press("r")
-        assert any("By name ▲" in text for text in page_lines(source))
