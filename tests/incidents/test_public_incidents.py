@@ -128,7 +128,7 @@ INCIDENTS = (
     Incident(23, "all interrupts on one CPU", "size", "interrupt irq",
              "the line or the kind of softirq",
              (f"{STAGED}::test_the_loss_to_softirqs_matches_the_kernels_count",
-              f"{DETECT}/test_records.py::test_an_interrupt_line_has_its_name")),
+              f"{DETECT}/test_records.py::test_a_line_without_a_device_has_its_name_and_its_remedy")),
     Incident(24, "a wait of 1.09 s that sums hid", "size", "neighbour scheduler",
              "the task that ran meanwhile, with the longest wait",
              (f"{STAGED}::test_the_longest_wait_is_reported_beside_the_sum",)),
