@@ -33,7 +33,6 @@ from perftop.model.kinds import cause_of, kind_of_cause
 from perftop.model.numbers import NUMBERS, Number
 from perftop.output.compare.comparison import (
     Comparison,
-    Row,
     answer_sentences,
     compare,
     loss_sentences,
@@ -42,7 +41,7 @@ from perftop.output.compare.readings import Reading, RecordingReader, format_lik
 from perftop.output.compare.text import change_text, verdict_word
 from perftop.output.run_summary import setting_label, value_text
 from perftop.session.history import Times
-from perftop.session.losses import VERDICT_SPAN_NS, Cause
+from perftop.session.losses import VERDICT_SPAN_NS
 from perftop.tui.shared import time_axis
 from perftop.tui.shared.keys import key_captions
 from perftop.tui.shared.time_axis import Axis
@@ -485,35 +484,21 @@ def _verdict_runs(pair: PairState, key: str) -> list[list[Run]]:
     texts = [f"{change} {verdict_word(row)}", f"{a}, {b} {unit_of(row.number)}"]
     lines: list[list[Run]] = [[(f" {cut(texts[0], room)}", style)]]
     lines.append([(f" {cut(texts[1], room)}", "dim")])
-    if (cause := row.cause or _extra_cause(pair.comparison, row)) is not None:
-        start = _start_text(pair, cause)
+    # If the difference is not certain, it may still be due to what B lost more time to.
+    is_worse = (row.side_b - row.side_a) * row.number.better_sign < 0
+    extra_losses = pair.comparison.extra_loss.items() if is_worse else ()
+    causes = [
+        c for c, share in extra_losses if share > 0 and key in kind_of_cause(*c).explained_keys
+    ]
+    if (cause := row.cause or next(iter(causes), None)) is not None:
+        session, origin_ns = pair.tracks[1].session, pair.origins_ns[1]
+        episodes = session.episodes(*pair.tracks[1].ends_ns)
+        starts_s = [(e.start_ns - origin_ns) / 1e9 for e in episodes if (e.kind, e.cause) == cause]
+        start = f", {min(starts_s):+.0f} s" if starts_s else ""
         name = cut(cause_of(cause[1]).name, room - 2 - len(start))
         sign = f" {kind_of_cause(*cause).marker} ", "alarm" if row.is_sure else "dim"
         lines.append([sign, (name, "text"), (start, "dim")])
     return lines
-
-
-def _extra_cause(comparison: Comparison, row: Row) -> Cause | None:
-    """Returns the cause to which B lost most more time than A, if it explains that B's number is
-    worse, although the difference is not certain."""
-    is_worse = (row.side_b - row.side_a) * row.number.better_sign < 0
-    extra_losses = comparison.extra_loss.items() if is_worse else ()
-    return next(
-        (
-            cause
-            for cause, share in extra_losses
-            if share > 0 and row.number.key in kind_of_cause(*cause).explained_keys
-        ),
-        None,
-    )
-
-
-def _start_text(pair: PairState, cause: Cause) -> str:
-    """Returns when the first episode in B with this cause begins on the axis; '' without one."""
-    session, origin_ns = pair.tracks[1].session, pair.origins_ns[1]
-    episodes = session.episodes(*pair.tracks[1].ends_ns)
-    starts_ns = [e.start_ns - origin_ns for e in episodes if (e.kind, e.cause) == cause]
-    return f", {min(starts_ns) / 1e9:+.0f} s" if starts_ns else ""
 
 
 def _episode_lines(pair: PairState) -> list[Line]:

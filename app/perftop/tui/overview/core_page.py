@@ -21,6 +21,7 @@ from perftop.draw.strips import Line, join_with_gaps, merge_runs, panel_title, s
 from perftop.model.kinds import Episode
 from perftop.model.numbers import L3, NUMBERS, SMALL_SHARE_ENDS, Number
 from perftop.model.smt import STATES
+from perftop.session.history import MAX_TASKS_AGE_NS
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import (
@@ -183,13 +184,14 @@ class CorePage(ChartedView):
         return [*self._with_episodes(tasks, width, room), ([], None), *numbers]
 
     def _draw_tasks(
-        self, session: Session, _: Interval, settings: ViewSettings, width: int, height: int
+        self, session: Session, interval: Interval, settings: ViewSettings, width: int, height: int
     ) -> list[PanelLine]:
         assert self.shown_charts is not None
         lanes = self.shown_charts.lanes
-        inputs = lanes.inputs, session, width, height
+        now_ns = None if is_past(session, interval) else self.shown_charts.axis.now_ns
+        inputs = lanes.inputs, now_ns is None, session, width, height
         if inputs != self._tasks[0]:
-            table = task_table(session, lanes, width, height, settings.glyphs)
+            table = task_table(session, lanes, now_ns, width, height, settings.glyphs)
             self._tasks = inputs, [(line, None) for line in table]
         return self._tasks[1]
 
@@ -357,11 +359,11 @@ def _shared_index(session: Session, number: Number, core: Core) -> int | None:
 
 
 def task_table(
-    session: Session, lanes: TaskLanes, width: int, height: int, glyphs: Glyphs
+    session: Session, lanes: TaskLanes, now_ns: int | None, width: int, height: int, glyphs: Glyphs
 ) -> list[list[Run]]:
     """Returns a table of the tasks on the core's CPUs: how long each ran and waited, and when it
     last ran. The running times, with those of unknown tasks and the idle time, add up to the
-    window."""
+    window. `now_ns`: its end (monotonic ns); None if that is in the past."""
     *all_tasks, unseen_task = lanes.task_times()
     window_s = unseen_task.run_s + lanes.idle_s + sum(task.run_s for task in all_tasks)
     room, shown_tasks = max(0, height - 4), all_tasks
@@ -389,10 +391,9 @@ def task_table(
         _LEGEND if column.key == "when" else (column.heading, "dim") for column in shown_columns
     ]
     lines.append(columns.join_columns(shown_columns, heads))
-    newest_ns = max((task.last_ns for task in all_tasks), default=0)
     for task in (*shown_tasks, unseen_task):
         command = commands.get((task.pid or 0, task.comm), "")
-        is_running = task.last_ns == newest_ns
+        is_running = now_ns is not None and now_ns - task.last_ns <= MAX_TASKS_AGE_NS
         last = "now" if is_running else time_of_day(session.unix(task.last_ns))
         cells = [_task_cell(column, task, last, command, glyphs) for column in shown_columns]
         lines.append(columns.join_columns(shown_columns, cells))

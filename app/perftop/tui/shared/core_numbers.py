@@ -70,15 +70,20 @@ def core_panel(
     headings = [heading for cpu in cpus for heading in (f"CPU {cpu}", "now")[: len(sides)]]
     heading_text = "".join(f"{heading:>{size}}" for heading in headings)
     lines: list[list[Run]] = [title, [(" " * (INDENT + _NAME_WIDTH) + heading_text, "dim")]]
-    numbers = _panel_numbers(session)
+    variants = session.evaluator.variants
+    keys = [key for key in NUMBER_KEYS if variants["ipc" if key == "ipc_alone" else key]]
+    # The IPC alone is an estimate that is only known for now, and only of two threads.
+    if settings.cursor_ns is not None or all(len(cpus) != 2 for cpus in session.cores):
+        keys = [key for key in keys if key != "ipc_alone"]
+    if variants["system"] and "kernel_cycles" in keys:
+        keys.remove("kernel_cycles")
+    numbers = [NUMBERS[key] for key in keys] + [*session.evaluator.registry.events.values()]
     task_lines: list[list[Run]] = []
     if settings.cursor_ns is not None:
         if height >= MIN_HEIGHT_WITH_EPISODE:
             lines += _episode_lines(session, interval, cpus, width)
         task_count = (height - len(lines)) // 2
         task_lines = _task_lines(session, sides, cpus, size)[: max(0, task_count)]
-        # The IPC alone is an estimate that is only known for now.
-        numbers = [number for number in numbers if number.key != "ipc_alone"]
         numbers = numbers[: max(1, height - len(lines) - len(task_lines))]
     worst = worst_by_number(session, interval, cpus)
     clock = session_clock_unit(session, settings.units)
@@ -86,16 +91,6 @@ def core_panel(
         episode = worst.get(number.key)
         lines.append(number_line(session, interval, number, cpus, size, clock, episode, now))
     return [(line, None) for line in (*lines, *task_lines)]
-
-
-def _panel_numbers(session: Session) -> list[Number]:
-    variants = session.evaluator.variants
-    keys = [key for key in NUMBER_KEYS if variants["ipc" if key == "ipc_alone" else key]]
-    if all(len(cpus) != 2 for cpus in session.cores) and "ipc_alone" in keys:
-        keys.remove("ipc_alone")
-    if variants["system"] and "kernel_cycles" in keys:
-        keys.remove("kernel_cycles")
-    return [NUMBERS[key] for key in keys] + [*session.evaluator.registry.events.values()]
 
 
 def _episode_lines(

@@ -17,7 +17,7 @@ from perftop.draw.columns import DOUBTED_SIGN
 from perftop.session.history import History
 from perftop.session.session import Session
 from perftop.tui.overview.chart_numbers import chart_units
-from perftop.tui.overview.core_page import CorePage
+from perftop.tui.overview.core_page import CorePage, task_table
 from perftop.tui.overview.task_lanes import TaskLanes
 from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.row_numbers import GROUPINGS
@@ -183,6 +183,19 @@ def test_the_time_of_ended_tasks_is_included_and_all_times_add_up(hog_s: int) ->
     seconds = [float(text.split(" s ")[0].split()[-1]) for text in texts if " s " in text]
     assert abs(sum(seconds) - 40.0) < 0.2
     assert lanes.window_s(0) == lanes.window_s(1) == 40.0
+
+
+@pytest.mark.parametrize(("seconds_ago", "is_past", "last"), [
+    (0, False, "now"), (2, False, "now"), (3, False, "22:14:00"), (0, True, "22:14:00"),
+])  # fmt: skip
+def test_a_task_ran_now_only_if_the_window_ends_now(
+    seconds_ago: int, last: str, *, is_past: bool
+) -> None:
+    """The last task to run was said to run now, also in the past and long after its end."""
+    lanes = hog_lanes(40)
+    session, now_ns = lanes._session, None if is_past else lanes._session.now_ns + seconds_ago * S
+    lines = map(strips.text, task_table(session, lanes, now_ns, 100, 10, "colour"))
+    assert last in next(line for line in lines if "hogZ" in line)
 
 
 def test_a_span_just_before_the_first_record_has_no_known_tasks() -> None:
