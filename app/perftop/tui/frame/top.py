@@ -423,9 +423,9 @@ class TopLines(FrameLines):
         if self._cached_loss_line[0] != inputs:
             keys = [(1, "try", "try")] if verdict.remedy else []
             if status.is_range:
-                keys = [(1, "hold", "compare"), (2, "try", "copy range")]
+                keys = [(2, "hold", "compare"), (3, "try", "copy range")]
             if status.paused_at is not None:
-                keys.append((3, "pause", "live" if status.replay is None else "play"))
+                keys.append((1, "pause", "live" if status.replay is None else "play"))
             keys += [(0, "report", "why")] if verdict.report is not None else []
             parts: list[Piece] = []
             for rank, key, word in keys:
