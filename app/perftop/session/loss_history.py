@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from perftop.base.arrays import Floats, Ints
 from perftop.model.delta import distinct
 from perftop.model.kinds import NEIGHBOURS
 
+K = TypeVar("K")
 HISTORY_NS, HISTORY_STEP_NS = 600_000_000_000, 1_000_000_000
 """Length and step of the history of losses, in ns."""
 MAX_RECORDING_SUMS = 1 << 14
@@ -30,6 +32,23 @@ def sums_step_ns(span_ns: int) -> int:
     while span_ns > MAX_RECORDING_SUMS * step_ns:
         step_ns *= 2
     return step_ns
+
+
+def without_moved_losses(
+    rises_s: Mapping[K, Floats], measured_causes: Collection[K]
+) -> dict[K, Floats]:
+    """Returns the rises of sums of losses, by cause, none of them below 0. A measured loss falls if
+    an episode that was detected late is its cause, so these seconds are taken from the measured
+    losses that rose. An estimated loss falls if it was smaller than it seemed."""
+    no_rise = 0.0 * next(iter(rises_s.values()), np.zeros(1))
+    measured = [rises_s[cause] for cause in measured_causes]
+    risen_s = sum((rise_s.clip(0) for rise_s in measured), no_rise)
+    left_s = sum(measured, no_rise).clip(0)
+    part = np.divide(left_s, risen_s, out=np.ones_like(risen_s), where=risen_s > 0)
+    return {
+        cause: rise_s.clip(0) * (part if cause in measured_causes else 1.0)
+        for cause, rise_s in rises_s.items()
+    }
 
 
 class LossHistory:
@@ -81,8 +100,7 @@ class LossHistory:
 
     def _move_losses(self, lost_s: Mapping[str, Floats]) -> None:
         """Corrects earlier sums that are greater than the new ones, because an episode that was
-        detected late is now the cause of an earlier loss. Such seconds are moved to the causes that
-        rose. An estimated loss can also be smaller than it seemed, so it is not moved."""
+        detected late is now the cause of an earlier loss."""
         for index in reversed(range(1, len(self._sums))):
             time_ns, wanted_s, earlier_s = self._sums[index]
             zeros = np.zeros(len(self._names))
@@ -90,14 +108,7 @@ class LossHistory:
             rises_s = {c: lost_s.get(c, zeros) - earlier_s.get(c, zeros) for c in causes}
             if all((rise_s >= 0).all() for rise_s in rises_s.values()):
                 return
-            measured = [rises_s[cause] for cause in rises_s if cause not in NEIGHBOURS]
-            risen_s = sum((rise_s.clip(0) for rise_s in measured), zeros)
-            left_s = sum(measured, zeros).clip(0)
-            part = np.divide(left_s, risen_s, out=np.ones_like(zeros), where=risen_s > 0)
-            new_rises_s = {
-                cause: rise_s.clip(0) * (1.0 if cause in NEIGHBOURS else part)
-                for cause, rise_s in rises_s.items()
-            }
+            new_rises_s = without_moved_losses(rises_s, rises_s.keys() - NEIGHBOURS.keys())
             sums_s = {cause: lost_s.get(cause, zeros) - s for cause, s in new_rises_s.items()}
             self._sums[index] = time_ns, wanted_s, sums_s
 

@@ -39,6 +39,7 @@ from perftop.model.evaluation import LOSS_PARTS, LostSeconds
 from perftop.model.kinds import STEAL_CAUSE, Episode
 from perftop.session.episodes import LATE_NS
 from perftop.session.interval import Span
+from perftop.session.loss_history import without_moved_losses
 from perftop.session.task_times import RunTimes
 
 Cause = tuple[str, str]
@@ -61,6 +62,7 @@ _NAMING_KINDS: dict[str, tuple[str, ...]] = {
     "clock": ("turbo-drop", "throttle", "license", "ramp"),
 }
 """For each part of the loss, the kinds of episodes that can be its cause, in order of priority."""
+_MEASURED_KINDS = frozenset(kind for kinds in _NAMING_KINDS.values() for kind in kinds)
 _SHARED_RESOURCES = frozenset({"sibling", "package", "memory", "cache"})
 _REST_KINDS = frozenset({"interrupt", "memory-stall"})
 """Kinds of episodes whose depth is a share of the time without steal, halts and a low clock."""
@@ -106,12 +108,16 @@ class LossSums(NamedTuple):
         return float(self.wanted_s.sum() + self.waited_s.sum())
 
     def minus(self, earlier: LossSums) -> LossSums:
-        """Returns these sums minus those of `earlier`. If samples were attributed to another cause
-        in the meantime, the old cause may have a negative sum, and the sum of the new cause is too
-        large by the same amount."""
+        """Returns these sums minus those of `earlier`, without losses of earlier samples that have
+        another cause since."""
         zeros = np.zeros(len(self.wanted_s))
         old, new = earlier.by_cause, self.by_cause
         by_cause = {c: new.get(c, zeros) - old.get(c, zeros) for c in {**old, **new}}
+        rises_s = {cause: lost_s.sum(keepdims=True) for cause, lost_s in by_cause.items()}
+        measured = [cause for cause in by_cause if cause[0] in _MEASURED_KINDS]
+        for cause, rise_s in without_moved_losses(rises_s, measured).items():
+            if rise_s != rises_s[cause]:  # keeps the noise of single CPUs
+                by_cause[cause] = by_cause[cause] * (rise_s / rises_s[cause])
         wanted_s, waited_s = self.wanted_s - earlier.wanted_s, self.waited_s - earlier.waited_s
         return LossSums(wanted_s, waited_s, _nonzero(by_cause))
 

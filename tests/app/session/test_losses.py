@@ -319,6 +319,21 @@ def test_a_loss_with_a_new_cause_is_moved_to_that_cause_in_each_second() -> None
     }  # fmt: skip
 
 
+def test_a_loss_with_a_new_cause_is_not_counted_again_in_a_later_span() -> None:
+    """A drop of the first second is detected in the second one; a wait and a sibling are not."""
+    unexplained, sibling = ("turbo-drop", UNEXPLAINED), ("neighbour", "sibling")
+    before = {unexplained: [0.0, 0.3], WAIT_CAUSE: [0.1, 0.0], sibling: [0.2, 0.0]}
+    after = {LIMIT: [0.0, 0.5], WAIT_CAUSE: [0.3, 0.0], sibling: [0.1, 0.0]}
+    earlier, later = (
+        LossSums(np.full(2, 1.0 + n), np.zeros(2), {c: np.array(s) for c, s in by_cause.items()})
+        for n, by_cause in enumerate((before, after))
+    )
+    shares = later.minus(earlier).shares()
+    assert {cause: share for cause, share in shares.items() if share} == {
+        LIMIT: pytest.approx(0.1), WAIT_CAUSE: pytest.approx(0.1),
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(("scenario", "cause"), [("throttle", "other"), ("neighbour", "sibling")])
 def test_the_seconds_of_a_history_add_up_to_the_losses(scenario: str, cause: str) -> None:
     hello, messages = sim_streams.messages_lasting(f"{scenario},{SMALL}", 21.0, SAMPLE_NS)
