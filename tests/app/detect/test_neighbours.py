@@ -142,6 +142,37 @@ def test_a_loss_to_a_sibling_is_measured_after_three_starts_and_stops() -> None:
     ]  # fmt: skip
 
 
+class SlotMachine(Machine):
+    """Counts the slots of CPU 0 that its sibling gets, as the share `given` of its cycles."""
+
+    given = 0.0
+
+    def _hello(self, counters: list[wire.Counter]) -> wire.Hello:
+        return super()._hello([*counters, synth.counter("smt_contention")])
+
+    def _counters(self, cpu: int) -> dict[str, int | None]:
+        given = round(self.given * self._sums[2]["cycles"]) if cpu == 0 else 0
+        return {**super()._counters(cpu), "smt_contention": given}
+
+
+@pytest.mark.parametrize(("given", "confidence"), [(0.13, "measured"), (0.12, "inferred")])
+def test_a_loss_is_measured_if_slots_given_to_the_sibling_explain_half_of_it(
+    given: float, confidence: str
+) -> None:
+    play = Play()
+    play.machine = SlotMachine(cores=2, ceiling_hz=REST.hz, loads=play.machine.loads)
+    play.machine.given = given
+    play.session = Session(play.machine.hello)
+    play.loads(**ALONE)
+    play.run(41, tasks={"0": LMP})
+    play.loads(**TOGETHER)
+    play.run(30, tasks={"0": LMP, "2": STREAM})
+    (result,) = play.running
+    assert result.depth == pytest.approx(0.25, abs=0.01)
+    assert result.confidence == confidence
+    assert result.evidence["slots_to_sibling"] == pytest.approx(given, abs=0.002)
+
+
 def test_the_task_on_the_first_cpu_is_named_for_its_sibling() -> None:
     play = Play()
     play.loads(c2=CpuLoad(1.0, ipc=2.0))
