@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
+from math import ceil
 from typing import ClassVar, Literal
 
 from perftop.base.text import fit, long_duration, time_of_day
@@ -25,7 +26,9 @@ from perftop.model.kinds import Episode
 from perftop.output.sentences import cause_name, victims
 from perftop.output.sentences import group_key as cause_key
 from perftop.session.interval import Interval
+from perftop.session.losses import FIRST_VERDICT_NS, VERDICT_SPAN_NS
 from perftop.session.session import Session
+from perftop.session.values import has_few_ticks
 from perftop.tui.shared import episode_style, loss_panels, tables
 from perftop.tui.shared.canvas import (
     EPISODES_NOTE,
@@ -54,6 +57,8 @@ _LABEL_WIDTH = 10
 _MIN_WIDTH_FOR_EVIDENCE = 48
 _EVIDENCE_LINES = 3
 """Lines for the cause and the evidence of a running episode, before those of causes ruled out."""
+TASK_RECORD_NS = 1_000_000_000
+"""Time in ns between two records of tasks and of the kernel's coarse times."""
 MAX_ENDED_EPISODES = 64
 """Maximum number of ended episodes that are read, which are the newest; no panel has more lines."""
 MAX_START_GAP_NS = 1_000_000_000
@@ -98,6 +103,7 @@ def episode_panel(
         if groups.running_groups and size >= _MIN_WIDTH_FOR_EVIDENCE:
             spare_lines = max(min(1, spare_lines), spare_lines - _EVIDENCE_LINES)
         ruled_out = [(runs, None) for runs in ruled_out_lines(verdict, size, spare_lines)]
+        ruled_out += [(runs, None) for runs in pending_lines(session, interval, size, spare_lines)]
     room -= len(ruled_out)
     running_groups = groups.running_groups[:room]
     spare_lines = room - len(running_groups) - min(len(groups.ended_groups), room // 2)
@@ -125,6 +131,22 @@ def ruled_out_lines(verdict: Verdict | None, size: int, room: int) -> list[list[
     title = panel_title("ruled out", f"in {long_duration(verdict.report.span_ns)}", size)
     lines = [[(" " * INDENT + line, "dim")] for line in wrap_line(text, max(1, width))]
     return [[], title, *lines][:room]
+
+
+def pending_lines(session: Session, interval: Interval, size: int, room: int) -> list[list[Run]]:
+    """Returns what is not known before the first verdict of a live session, and when it will be."""
+    seen_ns = interval.time_ns - session.hello.raw_ns
+    if is_past(session, interval) or seen_ns >= FIRST_VERDICT_NS:
+        return []
+    first_s, firm_s = (ceil((ns - seen_ns) / 1e9) for ns in (FIRST_VERDICT_NS, VERDICT_SPAN_NS))
+    texts = [f"first verdict in {first_s} s, a firm one in {firm_s} s"]
+    if seen_ns < TASK_RECORD_NS:
+        has_ticks = not session.evaluator.variants["user"] or not has_few_ticks(interval).any()
+        texts += [] if has_ticks else ["user and kernel time within 1 s"]
+        texts += [] if interval.snapshot.tasks else ["tasks within 1 s"]
+    lines = wrap_line(" · ".join(texts), max(1, size - INDENT))[: max(0, room - 1)]
+    title = panel_title("not known yet", "", size)
+    return [title, *([(" " * INDENT + line, "dim")] for line in lines)] if lines else []
 
 
 def episode_groups(

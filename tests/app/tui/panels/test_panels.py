@@ -63,6 +63,25 @@ def test_all_panels_have_their_exact_size(kind: PanelKind, count: int) -> None:
             assert all(c.isprintable() for line in lines for c in strips.text(line))
 
 
+@pytest.mark.parametrize(("samples", "expected"), [
+    (3, ["first verdict in 3 s, a firm one in 10 s", "tasks within 1 s"]),
+    (12, ["first verdict in 2 s, a firm one in 9 s"]),
+    (29, ["first verdict in 1 s, a firm one in 8 s"]), (30, []),
+])  # fmt: skip
+def test_before_the_first_verdict_the_panel_says_when_numbers_will_be_known(
+    samples: int, expected: list[str]
+) -> None:
+    session, interval = observe(guest({0: CpuLoad(0.5)}), samples)
+    for width, height in ((60, 8), (160, 12)):
+        lines = panels.episode_panel(session, interval, ViewSettings(cpu=0), width, height)
+        texts = [strips.text(runs).strip(" ─") for runs, _ in lines]
+        pending = texts[texts.index("not known yet") + 1 :] if expected else texts[1:]
+        assert [piece for text in pending for piece in text.split(" · ")] == expected
+    past = dataclasses.replace(interval, seq=0)
+    lines = panels.episode_panel(session, past, ViewSettings(cpu=0), 60, 8)
+    assert not any("not known yet" in strips.text(runs) for runs, _ in lines)
+
+
 # --- the panel of episodes
 
 
