@@ -1,22 +1,18 @@
-"""Takes CPUs offline and online in storms while a recording runs, and then reads the recording.
+"""Takes CPUs of a fake kernel offline and online in storms while a recording runs, and then reads
+the recording.
 
 In a storm some CPUs go offline in random order, at random times, and come online in another order,
 possibly several times. Nothing may crash, the recording must report all missing data, and no
-counter may stay programmed. Prints a line for each recording, and one for all.
+counter may stay programmed; every second recording ends in the middle of a storm. Prints a line for
+each recording, and one for all. Needs root and /dev/fuse.
 
-`fake`: on a fake kernel (needs root and /dev/fuse) with `--source msr`; every second recording ends
-in the middle of a storm. `here`: on this machine, CPU 1 (needs root and a kernel that lets it go
-off); it is offline for at most 0.3 s, and is brought online even if this program is killed.
-
-Run by hand: PYTHONPATH=tests:tests/support python tests/bench/storm_cpus.py fake [STORMS] [SEED]
-             … here [STORMS] [SEED]
-             (500 storms for `fake`, 50 for `here`; quick: 20 and 3)
+Run by hand: PYTHONPATH=tests:tests/support python tests/bench/storm_cpus.py [STORMS] [SEED]
+             (500 storms; quick: 20)
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import signal
 import subprocess
@@ -24,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from command import argv, run
@@ -34,18 +30,18 @@ from read_back import check_recording, faults
 
 CORES, STORMS_PER_RECORDING = 4, 25
 """Number of cores of the fake kernel, each with two threads; number of storms in a recording."""
-PAUSES_S, LONGEST_OFF_S = (0.02, 0.1, 0.4), 0.3
-"""Longest pauses in s between two switches of a storm; the last only on the fake kernel. The
-recording reads the list of CPUs every 0.2 s, so it misses some changes."""
-ONLINE = Path("/sys/devices/system/cpu/cpu1/online")
+PAUSES_S = 0.02, 0.1, 0.4
+"""Longest pauses in s between two switches of a storm. The recording reads the list of CPUs every
+0.2 s, so it misses some changes."""
 MAX_ONLINE_WAIT_S = 30.0
 """Longest wait in s until the recording sees that the CPUs are online."""
 SAMPLE = ("--sample", "20ms")
 Switch = Callable[[int, bool], None]
 
 
-def storm(rng: random.Random, cpus: list[int], pauses_s: Sequence[float], switch: Switch) -> None:
-    off, pause_s = rng.sample(cpus, rng.randint(1, len(cpus))), rng.choice(pauses_s)
+def storm(rng: random.Random, switch: Switch) -> None:
+    cpus = range(1, 2 * CORES)
+    off, pause_s = rng.sample(cpus, rng.randint(1, len(cpus))), rng.choice(PAUSES_S)
     for _ in range(rng.choice((1, 1, 2, 4))):
         for online in (False, True):
             for cpu in rng.sample(off, len(off)):
@@ -79,21 +75,16 @@ def wait_until_online(path: Path) -> None:
 
 
 def judge_recording(
-    path: Path, what: str, wrong: list[str], total: Counter[str], *, all_on: bool = True
+    path: Path, storms: int, wrong: list[str], total: Counter[str], *, all_on: bool
 ) -> None:
     """Reads the recording and prints its line; `wrong` has the faults that were found before."""
-    recording_story, damage = check_recording(path)
-    wrong += (
-        [f"CPUs {recording_story.off} did not return"] if recording_story.off and all_on else []
-    )
-    total += recording_story.seen
-    wrong += [damage] * bool(damage) + list(faults(recording_story.faults))
+    story, damage = check_recording(path)
+    wrong += [f"CPUs {story.off} did not return"] * bool(story.off and all_on)
+    wrong += [damage] * bool(damage) + list(faults(story.faults))
+    total += story.seen
     total["FAILED"] += bool(wrong)
-    print(f"{what}: {', '.join(f'{n} {word}' for word, n in recording_story.seen.items() if n)}: "
-          f"{'; '.join(wrong) or 'all reported'}", flush=True)  # fmt: skip
-
-
-# --- on a fake kernel
+    seen = ", ".join(f"{n} {word}" for word, n in story.seen.items() if n)
+    print(f"{storms} storms: {seen}: {'; '.join(wrong) or 'all reported'}", flush=True)
 
 
 def record_fake_storms(
@@ -111,7 +102,7 @@ def record_fake_storms(
     source = ("--source", "msr", "--sysroot", str(kernel.root))
     with running_recording(path, *source) as process:
         for _ in range(storms):
-            storm(rng, list(range(1, 2 * CORES)), PAUSES_S, switch)
+            storm(rng, switch)
         wait_until_online(path)
         if mid:
             for cpu in rng.sample(range(1, 2 * CORES), 3):
@@ -134,81 +125,23 @@ def run_on_fake_kernel(storms: int, rng: random.Random, directory: Path) -> Coun
     total = Counter[str]()
     with swept_directory(directory / "root"), FakeKernel(directory / "root", cores=CORES) as kernel:
         for number in range(-(-storms // STORMS_PER_RECORDING)):
-            count, path = (
-                min(STORMS_PER_RECORDING, storms - number * STORMS_PER_RECORDING),
-                directory / f"recording-{number}",
-            )
-            wrong = record_fake_storms(kernel, path, count, rng, mid=number % 2 == 1)
-            judge_recording(
-                path, f"fake kernel, {count} storms", wrong, total, all_on=number % 2 == 0
-            )
+            count = min(STORMS_PER_RECORDING, storms - number * STORMS_PER_RECORDING)
+            path, mid = directory / f"recording-{number}", number % 2 == 1
+            wrong = record_fake_storms(kernel, path, count, rng, mid=mid)
+            judge_recording(path, count, wrong, total, all_on=not mid)
     return total
 
 
-# --- on this machine
-
-
-@contextlib.contextmanager
-def restored_cpu() -> Iterator[None]:
-    """Brings CPU 1 online at the end of the block. A second process waits for the end of this one
-    and does so if it is killed."""
-    waiting, result = os.pipe()
-    if not os.fork():
-        os.setsid()
-        os.close(result)
-        os.read(waiting, 1)
-        with contextlib.suppress(OSError):
-            ONLINE.write_text("1")
-        os._exit(0)
-    os.close(waiting)
-    try:
-        yield
-    finally:
-        ONLINE.write_text("1")
-        os.close(result)
-        os.wait()
-
-
-def run_on_this_machine(storms: int, rng: random.Random, directory: Path) -> Counter[str]:
-    total, path = Counter[str](), directory / "recording"
-    since_s, longest_s = 0.0, 0.0
-
-    def switch(_: int, state: bool) -> None:
-        nonlocal since_s, longest_s
-        ONLINE.write_text(str(int(state)))
-        longest_s = max(longest_s, time.monotonic() - since_s) if state else longest_s
-        since_s = time.monotonic()
-
-    with running_recording(path) as process, restored_cpu():
-        for _ in range(storms):
-            storm(rng, [1], PAUSES_S[:-1], switch)
-            time.sleep(PAUSES_S[1])
-        wait_until_online(path)
-        process.send_signal(signal.SIGINT)
-        message = process.communicate()[1].decode()
-    wrong = [f"status {process.returncode}: {message}"] if process.returncode else []
-    if longest_s > LONGEST_OFF_S:
-        print(f"the machine was busy: CPU 1 was off for {longest_s:.2f} s")
-    judge_recording(path, f"this machine, {storms} storms", wrong, total)
-    return total
-
-
-def main(what: str, numbers: list[int]) -> int:
-    storms, seed = numbers + [50 if what == "here" else 500, 1][len(numbers) :]
-    why = unavailable() if what == "fake" else ""
-    if what == "here" and not os.access(ONLINE, os.W_OK):
-        why = f"{ONLINE} cannot be written"
-    if why:
+def main(numbers: list[int]) -> int:
+    storms, seed = numbers + [500, 1][len(numbers) :]
+    if why := unavailable():
         print(f"not run: {why}")
         return 0
     directory = Path(tempfile.mkdtemp(prefix="storms-"))
-    rng = random.Random(seed)
-    total = (run_on_this_machine if what == "here" else run_on_fake_kernel)(storms, rng, directory)
+    total = run_on_fake_kernel(storms, random.Random(seed), directory)
     print(f"all {storms} storms: {dict(total)}")
     return 1 if total["FAILED"] else 0
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2 or sys.argv[1] not in {"fake", "here"}:
-        sys.exit(__doc__)
-    sys.exit(main(sys.argv[1], [int(text) for text in sys.argv[2:]]))
+    sys.exit(main([int(text) for text in sys.argv[1:]]))
