@@ -249,7 +249,7 @@ def test_a_long_command_loses_its_directory_and_then_its_name(
 
 
 @pytest.mark.parametrize(("name", "size", "text"), [
-    ("/a/long/group", 20, "/a/long/group"), ("/a/long/group", 6, "…group"), ("/ab", 1, "/"),
+    ("/a/long/group", 20, "/a/long/group"), ("/a/long/group", 6, "…group"), ("/ab", 1, "…"),
     ("a-long-name", 6, "a-lon…"), ("short", 9, "short"),
 ])  # fmt: skip
 def test_a_path_keeps_its_end(name: str, size: int, text: str) -> None:
