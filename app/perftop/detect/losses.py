@@ -17,19 +17,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.detect.engine import (
-    MIN_SAMPLES,
-    AllSums,
-    HighShare,
-    PauseLimits,
-    RunningEpisodes,
-)
+from perftop.detect.engine import MIN_SAMPLES, AllSums, HighShare, PauseLimits, RunningEpisodes
 from perftop.model.confidence import TaskOnCpu
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleReader
 from perftop.model.tasks import Task
-
-NEIGHBOUR = "neighbour"
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -128,11 +120,9 @@ class NeighbourLosses:
         changed = []
         for i in np.flatnonzero(self.is_losing & ~self.is_in_episode & is_proven).tolist():
             position_loss = self.position_losses[i]
-            long_enough = (
-                position_loss.totals.sample_count >= MIN_SAMPLES
-                and position_loss.last_ns == time_ns
-            )
-            if not (long_enough and np.asarray(position_loss.totals.sums)[0] >= self._min_loss):
+            totals = position_loss.totals
+            is_long = totals.sample_count >= MIN_SAMPLES and position_loss.last_ns == time_ns
+            if not (is_long and np.asarray(totals.sums)[0] >= self._min_loss):
                 continue
             loss = self._neighbour_loss(i)
             if i not in loss.members:
@@ -148,13 +138,9 @@ class NeighbourLosses:
 
     def _shown_loss(self, members: Sequence[int]) -> tuple[float, float]:
         """Returns the total loss of these positions and its weight, up to the last sample of each
-        loss.
-        """
-        if not members:
-            return 0.0, 0.0
-        lost, weight = (
-            np.array([self.position_losses[i].totals.sums for i in members]).sum(axis=0).tolist()
-        )
+        loss."""
+        sums = np.array([self.position_losses[i].totals.sums for i in members]).reshape(-1, 2)
+        lost, weight = sums.sum(axis=0).tolist()
         return lost, weight
 
     def _neighbour_loss(self, position: int) -> NeighbourLoss:
@@ -165,7 +151,7 @@ class NeighbourLosses:
             is_near = abs(loss.episode.start_ns - position_loss.start_ns) <= self._sample_ns
             if loss.group == position_loss.group and (is_near or position in loss.members):
                 return loss
-        episode = self._episodes.begin(NEIGHBOUR, self._cause, position_loss.start_ns)
+        episode = self._episodes.begin("neighbour", self._cause, position_loss.start_ns)
         self.running.append(NeighbourLoss(episode, position_loss.group))
         return self.running[-1]
 

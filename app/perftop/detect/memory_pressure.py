@@ -16,13 +16,7 @@ import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.text import safe_text
-from perftop.detect.engine import (
-    CpuWork,
-    RunningEpisodes,
-    busy_cpus,
-    busy_work,
-    cpu_work,
-)
+from perftop.detect.engine import CpuWork, RunningEpisodes, busy_cpus, busy_work, cpu_work
 from perftop.detect.losses import NeighbourLoss, NeighbourLosses, blamed_tasks
 from perftop.detect.siblings import LOSS_END, LOSS_START, MIN_SPREADS, UndisturbedPrograms
 from perftop.model.confidence import GroupTraffic, confidence

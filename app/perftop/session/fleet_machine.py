@@ -264,11 +264,9 @@ class Machine:
         samples.append((now, numbers, suspects))
         while samples[0][0] <= now - ROW_SPAN_S or len(samples) > ROW_SPAN_S * 10:
             samples.popleft()
-        self.numbers = mean_numbers([values for _, values, _ in samples])
-        self.suspect_count = sum(count for *_, count in samples)
         self.history.add(now, numbers["lost"])
-        self.is_answering, self.why, self.updated_at, self.retry_at = True, "", now, nan
-        self.silent_since = now
+        means = mean_numbers([values for _, values, _ in samples])
+        self.set_numbers(now, means, sum(count for *_, count in samples))
 
     def set_numbers(self, updated: float, numbers: Numbers, suspects: int) -> None:
         """Replaces the numbers. The new numbers must cover a whole span."""

@@ -19,7 +19,7 @@ from perftop.base.text import ClockUnit, printable, ranges
 from perftop.model import numbers
 from perftop.model.counters import MIN_COUNTED_SHARE, with_extra_column
 from perftop.model.delta import Doubt, doubts_by_cpu
-from perftop.model.evaluation import LOST_RATIO, MEMORY_COUNTERS, MEMORY_SHARE
+from perftop.model.evaluation import LOST_RATIO, MEMORY_COUNTERS, MEMORY_SHARE, TICK_S
 from perftop.model.numbers import (
     COUNTER_BY_NAME,
     COUNTS,
@@ -92,8 +92,6 @@ def cpu_values(session: Session, interval: Interval, key: str) -> Floats:
 
 MIN_TICKS = 5
 """Minimum number of ticks of busy time in an interval that divide it into user and kernel time."""
-TICK_S = 0.01
-"""Length of the ticks in which /proc/stat counts, in s."""
 
 
 def has_few_ticks(interval: Interval) -> Bools:

@@ -21,12 +21,7 @@ from perfprobe import wire
 from perftop import cli
 from perftop.model.kinds import Episode
 from perftop.output import stat_lines
-from perftop.session.episodes import (
-    MAX_WARNING,
-    EpisodeLog,
-    RecordingEpisodes,
-    next_mark_label,
-)
+from perftop.session.episodes import MAX_WARNING, EpisodeLog, RecordingEpisodes, next_mark_label
 from perftop.session.history import History
 from perftop.session.session import Session
 from perftop.verbs.measuring import Stat

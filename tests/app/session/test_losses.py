@@ -18,7 +18,6 @@ from why_reports import session_of_job
 
 from perftop.model.evaluation import LOSS_PARTS, LostSeconds
 from perftop.model.kinds import STEAL_CAUSE, Episode
-from perftop.output.recent_losses import RecentLosses
 from perftop.session import loss_history
 from perftop.session.episodes import LATE_NS
 from perftop.session.history import History
@@ -332,22 +331,6 @@ def test_a_loss_with_a_new_cause_is_not_counted_again_in_a_later_span() -> None:
     assert {cause: share for cause, share in shares.items() if share} == {
         LIMIT: pytest.approx(0.1), WAIT_CAUSE: pytest.approx(0.1),
     }  # fmt: skip
-
-
-@pytest.mark.parametrize(("scenario", "cause"), [("throttle", "other"), ("neighbour", "sibling")])
-def test_the_seconds_of_a_history_add_up_to_the_losses(scenario: str, cause: str) -> None:
-    hello, messages = sim_streams.messages_lasting(f"{scenario},{SMALL}", 21.0, SAMPLE_NS)
-    session = Session(hello)
-    session.track_losses()
-    losses = RecentLosses(session)
-    for message in messages:
-        session.apply(message)
-        if session.now_ns >= losses.due_ns:
-            losses.add_totals(session)
-    _, _, lost_s = losses.history.between(np.arange(session.run.start_ns, session.now_ns, SECOND))
-    by_cause = losses.add_totals(session).losses.by_cause
-    total_s = sum(float(s.sum()) for (_, name), s in by_cause.items() if name == cause)
-    assert float(lost_s[cause].sum()) == pytest.approx(total_s, abs=0.02)
 
 
 @pytest.mark.parametrize(("spec", "watch"), STREAMS)
