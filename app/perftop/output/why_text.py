@@ -24,7 +24,6 @@ from perftop.model.confidence import COUNTED_QUANTITIES
 from perftop.model.control_groups import is_group, is_pid
 from perftop.model.kinds import KINDS, STEAL_CAUSE
 from perftop.output.report import MAX_CAUSES, MIN_SHARE, Finding, Report
-from perftop.output.run_summary import time_use_text
 from perftop.output.sentences import MAX_SENTENCE, short_cpus_text
 from perftop.output.stat_lines import Line, json_number
 from perftop.output.why_report import MIN_ALWAYS_SHARE, unmeasured_losses
@@ -279,6 +278,8 @@ def rows(report: Report) -> list[list[Run]]:
         hint = "" if clue.hint in remedies else clue.hint
         rows += _try_lines(hint, LABEL_WIDTH)
     if report.job_time is not None:
+        from perftop.output.run_summary import time_use_text  # 0.2 MB, which a screen rarely needs
+
         rows += _labelled_lines("spent", time_use_text(report.job_time), "dim")
     for i, (name, reason, fix) in enumerate(unmeasured_losses(report)[:MAX_UNMEASURED_LOSSES]):
         text = f"{name}: {reason}" + (f" ({fix})" if fix else "")
