@@ -209,7 +209,9 @@ class Report:
 
     @cached_property
     def checks(self) -> list[Check]:
-        return measured_losses(self)
+        """The losses that can be measured here, the costliest first."""
+        checks = [*_checks_of_own_time(self), *_checks_of_shared_hardware(self)]
+        return sorted(checks, key=lambda check: -np.nan_to_num(check.share))
 
     @cached_property
     def clues(self) -> list[Clue]:
@@ -396,12 +398,6 @@ MIN_LONG_WAIT_S = 1e-3
 """Minimum length in s of the job's longest wait that is reported beside the sum. A short wait on
 each CPU costs much if thousands of threads wait for the slowest."""
 INTERRUPT_COUNTERS = "stat_irq_s", "stat_softirq_s"
-
-
-def measured_losses(report: Report) -> list[Check]:
-    """Returns the losses that can be measured here, the costliest first."""
-    checks = [*_checks_of_own_time(report), *_checks_of_shared_hardware(report)]
-    return sorted(checks, key=lambda check: -np.nan_to_num(check.share))
 
 
 def _lost_share(

@@ -103,10 +103,8 @@ def _whole_units(
 ) -> tuple[str, str] | None:
     """Returns the kind and the numbers of the packages or cores that consist of exactly these CPUs;
     None if there are none. `chosen_cpus`: the online ones of the `count` CPUs."""
-    cores, packages = (
-        {(row.package, row.core) for row in chosen_cpus},
-        {row.package for row in chosen_cpus},
-    )
+    cores = {(row.package, row.core) for row in chosen_cpus}
+    packages = {row.package for row in chosen_cpus}
     numbers = [package for package in packages if package is not None]
     if len(numbers) < len(packages) or len(chosen_cpus) != count:
         return None

@@ -75,11 +75,8 @@ class Phase:
 
 def phase(session: Session, label: str) -> Phase:
     """Returns a phase with the session's sums since their last reset."""
-    why, extremes, tally = (
-        report(session, is_past=True),
-        session.distribution.finish(),
-        EpisodeTally(),
-    )
+    why, tally = report(session, is_past=True), EpisodeTally()
+    extremes = session.distribution.finish()
     for episode in why.episodes:
         tally.add(episode, session.now_ns)
     line = summary_line(session, tally.counts_by_cause, why.totals.elapsed_s)

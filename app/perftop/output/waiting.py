@@ -97,6 +97,9 @@ class _Waiters:
     cpus: list[int]
     """The CPUs on which the waiting members ran most."""
 
+    def victim_share(self, span_s: float) -> float:
+        return victim_share(self.total_times.wait_s, self.total_times.wanted_s, span_s)
+
 
 @dataclass(frozen=True)
 class _WaitReason:
@@ -130,7 +133,7 @@ def waiting_finding(report: Report, finding: Finding) -> Finding | None:
     findings = [
         _finding_on(report, finding, waiters, placed_tasks, tasks)
         for i, waiters in enumerate(groups)
-        if not i or _victim_share(waiters, totals.elapsed_s) >= MIN_VICTIM_SHARE
+        if not i or waiters.victim_share(totals.elapsed_s) >= MIN_VICTIM_SHARE
     ]
     return replace(findings[0], other_waits=tuple(findings[1:])) if findings else None
 
@@ -187,7 +190,7 @@ def _finding_on(
         hint=reason.hint, cpus=cpus, first_cpu=cpus[0], confidence=reason.confidence,
         active_s=min(times.waiting_s, report.span_ns / 1e9) if job is None else finding.active_s,
         headline=next((text for text in headlines if len(text) < MAX_SENTENCE), headlines[-1]),
-        victim_share=_victim_share(waiters, span_s),
+        victim_share=waiters.victim_share(span_s),
         waiting_tasks=frozenset(waiters.members) if job is None else frozenset(),
         takers=tuple(TaskOnCpu(pid, comm, cpus[0]) for pid, comm in [*victim, *reason.neighbours]),
     )  # fmt: skip
@@ -514,10 +517,6 @@ def lost_percent(lost_s: float, wanted_s: float) -> str:
 def victim_share(lost_s: float, wanted_s: float, span_s: float) -> float:
     """Returns the share of their own time that tasks lost; 0 if they needed little CPU time."""
     return lost_s / wanted_s if wanted_s >= max(1.0, MIN_DEMAND_CPUS * span_s) else 0.0
-
-
-def _victim_share(waiters: _Waiters, span_s: float) -> float:
-    return victim_share(waiters.total_times.wait_s, waiters.total_times.wanted_s, span_s)
 
 
 def _without_quota_waits(

@@ -380,8 +380,6 @@ class Export(Follower):
         output.flush()
 
     def on_hello(self, hello: wire.Hello) -> Session:
-        from dataclasses import replace
-
         from perftop.session.session import Session
 
         session = Session(hello, summarises=self._summarises, kinds=self._kinds)

@@ -123,6 +123,8 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
     with options.fast_imports():
         from perftop.output import stat_lines
         from perftop.output.compare import repeated, text
+        from perftop.output.compare.comparison import compare
+        from perftop.output.compare.readings import parse_reading
         from perftop.verbs.headless import open_output
 
     status = 0
@@ -136,9 +138,10 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
         if not repeats:
             return status
         unicode = supports_unicode() or out not in {sys.stdout, sys.stderr}
-        compared = (
-            repeated.compare_interleaved([runs for runs, _ in sides]) if len(sides) == 2 else []
-        )
+        readings = [[parse_reading(run.line) for run in runs.runs] for runs, _ in sides]
+        compared = []
+        if len(readings) == 2 and all(readings):
+            compared = compare([("", readings[0], readings[1])], is_interleaved=True)
         if args.json:
             objects = [line for runs, argv in sides for line in repeated.runs_json(runs, argv)]
             objects += [text.diff_json(compared, ([], []))] if compared else []

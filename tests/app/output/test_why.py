@@ -33,7 +33,6 @@ from perftop.output.report import (
     MIN_SHARE,
     Report,
     _memory_clues,
-    measured_losses,
     seen_share,
 )
 from perftop.output.why_report import report, unmeasured_losses
@@ -196,7 +195,7 @@ def test_unreadable_cpus_are_not_reported_as_idle(monkeypatch: pytest.MonkeyPatc
     assert not any(line.startswith("Idle") for line in rest)
     unsampled = replace(unread, totals=replace(totals, sample_count=2, suspect_count=2))
     assert "no good sample" in answer(unsampled)
-    assert "steal" not in {check.key for check in measured_losses(unread)}
+    assert "steal" not in {check.key for check in unread.checks}
 
 
 def test_a_job_without_a_sample_is_not_reported_as_healthy() -> None:
@@ -431,12 +430,12 @@ def test_siblings_are_ruled_out_only_if_the_ipc_alone_is_known(
     session.track_losses()
     session.neighbours.siblings.ipc_alone = lambda: np.full(2, ipc_alone)  # type: ignore[method-assign]
     result = empty_report(session)
-    (check,) = [check for check in measured_losses(result) if check.key == "sibling"]
+    (check,) = [check for check in result.checks if check.key == "sibling"]
     assert check.result == result_text
     assert np.isnan(check.share) == ("unknown" in result_text)
     lost = LossSums(np.ones(2), np.zeros(2), {("neighbour", "sibling"): np.array([0.5, 0.0])})
     slowed = replace(result, totals=replace(result.totals, losses=lost))
-    (check,) = [check for check in measured_losses(slowed) if check.key == "sibling"]
+    (check,) = [check for check in slowed.checks if check.key == "sibling"]
     assert check.result == "tasks ran slower than when alone"
     assert ("siblings" in result.ruled_out_losses) == ("unknown" not in result_text)
 

@@ -10,7 +10,6 @@ from statistics import median
 
 from perftop.base.text import count_noun, join_words, safe_text, wrap_text
 from perftop.draw.columns import Column
-from perftop.output.compare.comparison import Comparison, compare
 from perftop.output.compare.readings import (
     NUMBERS,
     ON_REQUEST_KEYS,
@@ -18,7 +17,6 @@ from perftop.output.compare.readings import (
     format_like,
     numbers,
     numbers_json,
-    parse_reading,
     row_keys,
 )
 from perftop.output.compare.statistics import (
@@ -136,12 +134,6 @@ def _named_losses_s(run: RepeatedRun) -> dict[tuple[str, str], float]:
         for cause in run.line.get("causes", ())
         if cause["cause"] not in {"other", "scheduler"}
     }
-
-
-def compare_interleaved(sides: Sequence[CommandRuns]) -> list[Comparison]:
-    """Returns the comparison of two commands that ran in turn; [] if one of them always failed."""
-    a, b = ([parse_reading(run.line) for run in runs.runs] for runs in sides)
-    return compare([("", a, b)], is_interleaved=True) if a and b else []
 
 
 def exit_status(runs: Sequence[RepeatedRun]) -> int:
