@@ -195,7 +195,7 @@ def multiplier_candidates(
             ratio, origin = round(mhz * 1e6 / uarch.bclk_hz), "CPUID.16H"
         elif tsc_hz is not None:
             ratio, origin = round(tsc_hz / uarch.bclk_hz), "TSC frequency"
-    if ratio > 0:
+    if ratio:
         factors["base"] = (float(ratio), f"base ratio {ratio}, {origin}")
         factors["four"] = (4.0 * ratio, f"25 MHz crystal: 4 x base ratio {ratio}, {origin}")
     candidates: list[Multiplier] = []
