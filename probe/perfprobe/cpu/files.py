@@ -9,7 +9,10 @@ from pathlib import Path
 from perfprobe.cpu import cpu_sets
 
 CPU_DIRECTORY = "sys/devices/system/cpu"
-MAX_SMALL_BYTES = 4096  # bytes of a file of /sys, of which the kernel prints at most a page
+MAX_BYTES, MAX_LARGE_BYTES = 1 << 16, 1 << 24
+"""Maximum sizes in bytes of files that are read: usually, and if a file has text for each CPU, task
+or mount. Files under --sysroot may have any size. At most MAX_BYTES are read at once: Python
+would map memory for a larger buffer, which costs 50 us, even if the file is small."""
 
 MIN_CUT_BYTES = 2048
 """Minimum bytes of a read that may not be the last. The kernel fills a page with whole lines, and
@@ -22,7 +25,7 @@ def open_file(path: str | Path) -> int:
     return os.open(path, os.O_NONBLOCK)
 
 
-def read_text(path: str, limit: int = MAX_SMALL_BYTES) -> str:
+def read_text(path: str, limit: int = MAX_BYTES) -> str:
     """Returns the content of a small file; empty if unreadable or longer than `limit` bytes."""
     content = read_head(path, limit + 1)
     return content if len(content) <= limit else ""
@@ -35,7 +38,7 @@ def read_head(path: str, limit: int) -> str:
     try:
         fd = open_file(path)
         try:
-            while limit > 0 and (chunk := os.read(fd, limit)):
+            while limit > 0 and (chunk := os.read(fd, min(limit, MAX_BYTES))):
                 chunks.append(chunk)
                 limit -= len(chunk)
         finally:
@@ -48,7 +51,7 @@ def read_head(path: str, limit: int) -> str:
 class OpenFile:
     """A file of the kernel that stays open, because opening it costs as much as reading it."""
 
-    def __init__(self, path: str, limit: int = MAX_SMALL_BYTES) -> None:
+    def __init__(self, path: str, limit: int = MAX_BYTES) -> None:
         self._path, self._limit, self._fd = path, limit, -1
 
     def fd(self) -> int:
@@ -62,7 +65,8 @@ class OpenFile:
         content = b""
         try:
             fd = self.fd()
-            while chunk := os.pread(fd, self._limit + 1 - len(content), len(content)):
+            while missing := self._limit + 1 - len(content):
+                chunk = os.pread(fd, min(missing, MAX_BYTES), len(content))
                 content += chunk
                 if len(chunk) < MIN_CUT_BYTES:
                     break

@@ -6,11 +6,10 @@ from functools import lru_cache
 from pathlib import Path
 
 from perfprobe.cpu import cpu_sets
-from perfprobe.cpu.files import parse_natural, read_head, read_text, read_word
+from perfprobe.cpu.files import MAX_LARGE_BYTES, parse_natural, read_head, read_text, read_word
 from perfprobe.wire import Identity
 
 MAX_RECORD_BYTES = 1 << 14  # bytes of /proc/cpuinfo for the first CPU; today's CPUs need 2 KiB
-MAX_CPUINFO_BYTES = 1 << 24  # maximum size of /proc/cpuinfo: 8192 CPUs with 2 KiB each
 
 # Substrings of the DMI vendor and product, and the hypervisor that each indicates; the first match
 # wins. Cloud providers come first, because their DMI strings may also name KVM.
@@ -122,7 +121,7 @@ def cpu_flags(root: Path = Path("/")) -> list[str] | None:
 def cpu_ids(root: Path) -> list[tuple[int, int | None, int | None]]:
     """Returns the CPU, package and core of each record in /proc/cpuinfo. The read is slow on a big
     machine."""
-    text = read_head(f"{root}/proc/cpuinfo", MAX_CPUINFO_BYTES)
+    text = read_head(f"{root}/proc/cpuinfo", MAX_LARGE_BYTES)
     ids = []
     for fields in map(_parse_fields, text.split("\n\n")):
         names = ("processor", "physical id", "core id")

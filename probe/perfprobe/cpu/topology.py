@@ -118,7 +118,7 @@ def packages(rows: Sequence[Cpu]) -> list[list[int]]:
 
 
 def _proc_stat_cpus(root: Path) -> set[int]:
-    text = files.read_head(f"{root}/proc/stat", 1 << 20)
+    text = files.read_head(f"{root}/proc/stat", files.MAX_LARGE_BYTES)
     return {int(n) for n in re.findall(r"^cpu([0-9]{1,5}) ", text, re.MULTILINE)}
 
 

@@ -20,9 +20,6 @@ from perfprobe.wire import Missing
 CAP_SYS_PTRACE, CAP_SYS_ADMIN, CAP_PERFMON, CAP_BPF = 19, 21, 38, 39
 FIRST_PID_NAMESPACE = "pid:[4026531836]"
 """The machine's first PID namespace, as /proc/PID/ns/pid names it."""
-MAX_MOUNTS_BYTES = 1 << 20  # maximum size of mountinfo in bytes: a few thousand mounts
-MAX_STATUS_BYTES = 1 << 14
-"""Maximum size of /proc/self/status in bytes; it lists the user's groups and allowed CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +124,7 @@ def is_seccomp_filtered(root: Path) -> bool:
 
 def own_status(root: Path, field: str) -> list[str]:
     """Returns the words of a field in /proc/self/status."""
-    for line in files.read_text(f"{root}/proc/self/status", MAX_STATUS_BYTES).splitlines():
+    for line in files.read_text(f"{root}/proc/self/status").splitlines():
         if line.startswith(f"{field}:"):
             return line.split()[1:]
     return []
@@ -167,7 +164,7 @@ def hidepid_level(root: Path) -> str:
     """Returns the level of /proc's mount option hidepid if it hides other users' processes from a
     user without CAP_SYS_PTRACE; empty if none are hidden."""
     options = ""
-    for line in files.read_text(f"{root}/proc/self/mountinfo", MAX_MOUNTS_BYTES).splitlines():
+    for line in files.read_text(f"{root}/proc/self/mountinfo", files.MAX_LARGE_BYTES).splitlines():
         mount, _, filesystem = line.partition(" - ")
         if mount.split()[4:5] == ["/proc"]:  # the last mount on a directory hides earlier mounts
             options = filesystem.split()[-1] if filesystem else ""

@@ -18,7 +18,6 @@ from pathlib import Path, PurePosixPath
 
 from perfprobe.cpu import files
 
-MAX_FILE_BYTES, MAX_STAT_BYTES = 4096, 1 << 14
 _COUNT = re.compile(r"^(\w+) (\d{1,18})$", re.MULTILINE | re.ASCII)
 
 
@@ -54,7 +53,7 @@ class Hierarchy:
 
 def hierarchy(root: Path, controller: str) -> Hierarchy:
     result = Hierarchy(controller)
-    for line in files.read_text(f"{root}/proc/self/mountinfo", 1 << 20).splitlines():
+    for line in files.read_text(f"{root}/proc/self/mountinfo", files.MAX_LARGE_BYTES).splitlines():
         mount_fields, _, type_fields = line.partition(" - ")
         fields, kind = mount_fields.split(), type_fields.split()
         if len(fields) < 5 or len(kind) < 3:
@@ -71,7 +70,7 @@ def hierarchy(root: Path, controller: str) -> Hierarchy:
 
 def read_counts(path: str) -> dict[str, int]:
     """Returns the numbers by name in a file of lines such as "frozen 1"; empty if unreadable."""
-    return {name: int(n) for name, n in _COUNT.findall(files.read_text(path, MAX_STAT_BYTES))}
+    return {name: int(n) for name, n in _COUNT.findall(files.read_text(path))}
 
 
 def read_cpuset(hierarchy: Hierarchy, cgroup_file: str) -> str:
@@ -81,7 +80,7 @@ def read_cpuset(hierarchy: Hierarchy, cgroup_file: str) -> str:
     if group is None or group == "/":
         return ""
     names = ("effective_cpus", "cpus") if hierarchy.version == 1 else ("cpus.effective",)
-    texts = (files.read_text(f"{hierarchy.path(group)}/cpuset.{n}", MAX_FILE_BYTES) for n in names)
+    texts = (files.read_text(f"{hierarchy.path(group)}/cpuset.{n}") for n in names)
     return next((text.strip() for text in texts if text.strip()), "")
 
 
@@ -93,7 +92,7 @@ def is_frozen(hierarchy: Hierarchy, cgroup_file: str) -> bool:
         return False
     if hierarchy.version == 2:
         return read_counts(f"{hierarchy.path(group)}/cgroup.events").get("frozen") == 1
-    text = files.read_text(f"{hierarchy.path(group)}/freezer.state", MAX_FILE_BYTES)
+    text = files.read_text(f"{hierarchy.path(group)}/freezer.state")
     return text.strip() in {"FROZEN", "FREEZING"}
 
 
@@ -102,7 +101,6 @@ def is_frozen(hierarchy: Hierarchy, cgroup_file: str) -> bool:
 UNIT_SUFFIXES = (".service", ".slice", ".scope")
 MAX_SEARCHED_GROUPS = 4096
 """Maximum number of groups that are searched for a unit, or for the subgroups of a group."""
-MAX_PROCS_BYTES = 1 << 20
 
 
 def group_directories(root: Path, text: str) -> list[str]:
@@ -126,7 +124,7 @@ def member_pids(directories: Iterable[str]) -> set[str]:
     pids: set[str] = set()
     for directory in directories:
         for group in _subdirectories(directory):
-            pids.update(files.read_head(f"{group}/cgroup.procs", MAX_PROCS_BYTES).split())
+            pids.update(files.read_head(f"{group}/cgroup.procs", files.MAX_LARGE_BYTES).split())
     return pids
 
 
@@ -253,12 +251,10 @@ class Quotas:
             return None
         directory = self._hierarchy.path(group)
         if self._hierarchy.version == 2:
-            words = files.read_text(f"{directory}/cpu.max", MAX_FILE_BYTES).split()
+            words = files.read_text(f"{directory}/cpu.max").split()
         else:
             names = "cpu.cfs_quota_us", "cpu.cfs_period_us"
-            words = [
-                files.read_text(f"{directory}/{name}", MAX_FILE_BYTES).strip() for name in names
-            ]
+            words = [files.read_text(f"{directory}/{name}").strip() for name in names]
         # Without a quota, a file has "max" or -1, or does not exist.
         is_limited = len(words) == 2 and all(w.isdecimal() and len(w) < 16 for w in words)
         if not is_limited or not int(words[1]):

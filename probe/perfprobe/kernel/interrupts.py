@@ -21,7 +21,6 @@ MAX_LINES = 4
 COLUMN_WIDTH = 11
 """Width in characters of a CPU's column in /proc/interrupts and /proc/softirqs."""
 MAX_NAME_CHARS = 40
-MAX_STAT_BYTES, MAX_TABLE_BYTES = 1 << 18, 1 << 22
 STAT_FIELDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 """Names of the first numbers in a CPU's line of /proc/stat, which are ticks."""
 _CPU_LINE = re.compile(
@@ -33,7 +32,7 @@ _ACTION = re.compile(r"(?:.*\b(?:edge|level|fasteoi|Edge|Level)\s+)?(.*)")
 class Interrupts:
     def __init__(self, root: Path, now_ns: Callable[[], int]) -> None:
         self._proc, self._now_ns = f"{root}/proc", now_ns
-        self._stat = files.OpenFile(f"{root}/proc/stat", MAX_STAT_BYTES)
+        self._stat = files.OpenFile(f"{root}/proc/stat", files.MAX_LARGE_BYTES)
         self._read_ns = 0
         self._last_ticks: dict[int, tuple[int, ...]] = {}
         """By CPU, ticks at the last read: in tasks, idle, in interrupts, in softirqs, and in tasks
@@ -69,7 +68,7 @@ class Interrupts:
             return {}
         rises: list[dict[int, list[tuple[str, int]]]] = []
         for name in ("interrupts", "softirqs"):
-            table = parse_table(files.read_text(f"{self._proc}/{name}", MAX_TABLE_BYTES))
+            table = parse_table(files.read_text(f"{self._proc}/{name}", files.MAX_LARGE_BYTES))
             last = self._last_tables.get(name, table)
             if last.cpus != table.cpus:
                 last = table  # the counts cannot be compared, so nothing rose

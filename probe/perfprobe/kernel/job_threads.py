@@ -35,8 +35,6 @@ from perfprobe.kernel.cgroups import (
     member_pids,
 )
 from perfprobe.kernel.task_files import (
-    MAX_STAT_BYTES,
-    MAX_STATUS_BYTES,
     TICK_NS,
     TaskStat,
     numbered_batches,
@@ -202,11 +200,11 @@ class WatchedJob:
     # --- at the start ------------------------------------------------------------------------
 
     def _start_ticks(self, root: Path, pid: str) -> int:
-        status = files.read_text(f"{self._proc}/{pid}/status", MAX_STATUS_BYTES)
+        status = files.read_text(f"{self._proc}/{pid}/status")
         leader = status.partition("\nTgid:")[2].split("\n", 1)[0].strip()
         if leader not in {"", pid}:
             raise Unavailable(f"{pid} is a thread of process {leader}: --watch {leader}")
-        stat = parse_stat(files.read_text(f"{self._proc}/{pid}/stat", MAX_STAT_BYTES).encode())
+        stat = parse_stat(files.read_text(f"{self._proc}/{pid}/stat").encode())
         if stat is None:
             problem = access.hidden_tasks_problem(root)
             hidden_text = f" · {problem.why} · {problem.fix}" if problem else ""
@@ -222,7 +220,7 @@ class WatchedJob:
                 return ""
             return f"no control group {self.text} now; it is followed once it exists"
         pids = (pid for batch in numbered_batches(self._proc) for pid in batch)
-        texts = (files.read_text(f"{self._proc}/{pid}/comm", MAX_STATUS_BYTES) for pid in pids)
+        texts = (files.read_text(f"{self._proc}/{pid}/comm") for pid in pids)
         names = {text.strip("\n") for text in texts}
         if self.text in names:
             return ""
@@ -239,9 +237,7 @@ class WatchedJob:
             reason = "this kernel does not account for disk waits (kernel.task_delayacct is 0)"
             missing.append(Missing("disk_wait", reason, "sudo sysctl kernel.task_delayacct=1"))
         pids = [pid for pid in (self._pid, "1", "self") if pid is not None]
-        readable = [
-            pid for pid in pids if files.read_text(f"{self._proc}/{pid}/stat", MAX_STAT_BYTES)
-        ]
+        readable = [pid for pid in pids if files.read_text(f"{self._proc}/{pid}/stat")]
         texts = [files.read_text(f"{self._proc}/{pid}/schedstat") for pid in readable]
         if readable and not any(parse_times(text.encode()) for text in texts):
             reason = "this kernel does not account for waits for a CPU (/proc/PID/schedstat)"
@@ -294,7 +290,7 @@ class ProcessFamily:
         for parent in list(self._members)[:MAX_PARENTS]:
             children = files.read_text(f"{proc}/{parent}/task/{parent}/children").split()
             for pid in [pid for pid in children if pid not in self._members]:
-                stat = parse_stat(files.read_text(f"{proc}/{pid}/stat", MAX_STAT_BYTES).encode())
+                stat = parse_stat(files.read_text(f"{proc}/{pid}/stat").encode())
                 if stat is not None and len(new_pids) < MAX_NEW_CHILDREN:
                     self._members[pid] = stat.start_ticks
                     new_pids.append(pid)
@@ -325,15 +321,15 @@ class _Thread:
 
     def read(self, freezer: Hierarchy) -> list[Any] | None:
         """Reads the thread and returns its entry in the record; None if it has ended."""
-        data = self._read_file("stat", MAX_STAT_BYTES)
+        data = self._read_file("stat")
         stat = parse_stat(data)
         if stat is None:
             return None
         self.disk_ns = parse_disk_wait_ns(data)
         self.state = self._state_without_vfork(parse_state(data))
-        times = parse_times(self._read_file("schedstat", MAX_STAT_BYTES))
+        times = parse_times(self._read_file("schedstat"))
         run_ns, wait_ns = times or (stat.cpu_ticks * TICK_NS, None)
-        switched = parse_switches(self._read_file("status", MAX_STATUS_BYTES))
+        switched = parse_switches(self._read_file("status"))
         last, self._last_switches = self._last_switches, switched
         # A frozen thread seems to wait for a disk (D), or to have slept since the last read (S).
         if self.state == "D" or (self.state == "S" and switched == last):
@@ -356,15 +352,15 @@ class _Thread:
             if place != "0":
                 self._waits_for_vfork = place in VFORK_FUNCTIONS
                 break
-            state = parse_state(self._read_file("stat", MAX_STAT_BYTES)) or state
+            state = parse_state(self._read_file("stat")) or state
         return "S" if state == "D" and self._waits_for_vfork else state
 
     def close(self) -> None:
         while self._files:
             os.close(self._files.popitem()[1])
 
-    def _read_file(self, name: str, limit: int) -> bytes:
+    def _read_file(self, name: str) -> bytes:
         try:
-            return os.pread(self._files[name], limit, 0) if name in self._files else b""
+            return os.pread(self._files[name], files.MAX_BYTES, 0) if name in self._files else b""
         except OSError:
             return b""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from perfprobe.cpu import files
-from perfprobe.kernel.cgroups import MAX_FILE_BYTES, Hierarchy, hierarchy, read_counts
+from perfprobe.kernel.cgroups import Hierarchy, hierarchy, read_counts
 
 REFAULT_KEYS = ("workingset_refault_anon", "workingset_refault_file")
 VMSTAT_KEYS = (
@@ -24,7 +24,6 @@ VMSTAT_KEYS = (
 MIN_STALL_US = 2_000
 """Stall time in us since the last scan at which the files of control groups start to be read."""
 MAX_GROUPS = 32
-MAX_STAT_BYTES = 1 << 14
 _COUNT = re.compile(rf"^({'|'.join(VMSTAT_KEYS)}) (\d{{1,18}})$", re.MULTILINE | re.ASCII)
 _STALLED = re.compile(r"^some .*total=(\d{1,18})$", re.MULTILINE | re.ASCII)
 
@@ -32,7 +31,7 @@ _STALLED = re.compile(r"^some .*total=(\d{1,18})$", re.MULTILINE | re.ASCII)
 class MemoryStalls:
     def __init__(self, root: Path) -> None:
         self._proc = f"{root}/proc"
-        self._vmstat = files.OpenFile(f"{self._proc}/vmstat", MAX_STAT_BYTES)
+        self._vmstat = files.OpenFile(f"{self._proc}/vmstat")
         self._pressure = files.OpenFile(f"{self._proc}/pressure/memory")
         self._limits, self._unified = hierarchy(root, "memory"), hierarchy(root, "")
         self._stalled_us: int | None = None
@@ -79,7 +78,7 @@ class MemoryStalls:
         """Adds the control group of a process to `groups` and `members`, unless it is the root
         group: its limit in bytes, how often it reached the limit, the pages that it read back, and
         the us for which it was stalled."""
-        text = files.read_text(f"{self._proc}/{pid}/cgroup", MAX_FILE_BYTES)
+        text = files.read_text(f"{self._proc}/{pid}/cgroup")
         group = self._limits.group_in(text)
         if group is None or group == "/":
             return
@@ -89,7 +88,7 @@ class MemoryStalls:
             group_path, stalled = self._unified.group_in(text), None
             if group_path is not None and group_path != "/":
                 path = f"{self._unified.path(group_path)}/memory.pressure"
-                stalled = parse_stalled_us(files.read_text(path, MAX_FILE_BYTES))
+                stalled = parse_stalled_us(files.read_text(path))
             groups[group] = [*memory_events(self._limits, group), stalled]
         members[str(pid)] = group
 

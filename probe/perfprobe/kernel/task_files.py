@@ -115,7 +115,6 @@ class NewTaskCheck:
 # The kernel's times of a task are sums since its start. It adds waiting time only when the task
 # runs again, so the sum of a waiting task is too small.
 
-MAX_STATUS_BYTES = 1 << 15  # bytes of a status file, in which CPU masks precede the switch counts
 NO_TIMES = b"0 0 0"  # content of a schedstat file if the kernel does not measure waiting
 
 
@@ -154,7 +153,7 @@ def read_sums(path: str, now_ns: Callable[[], int]) -> SchedSums:
     contents = {"schedstat": b"", "status": b""}
     for name in contents:
         with suppress(OSError):
-            contents[name] = read_file(f"{path}/{name}", MAX_STATUS_BYTES)
+            contents[name] = read_file(f"{path}/{name}", files.MAX_BYTES)
     voluntary, involuntary = parse_switches(contents["status"])
     total = None if voluntary is None or involuntary is None else voluntary + involuntary
     run_ns, wait_ns = parse_times(contents["schedstat"]) or (None, None)

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from perfprobe import wire
+from perfprobe.cpu.files import MAX_LARGE_BYTES
 from perfprobe.cpu.identity import read_identity
 from perfprobe.polled.polling import PolledBlock, ReadPace, Values, package_ids
 from perfprobe.wire import Counter, Cpu, Missing
@@ -304,8 +305,6 @@ PLR_COUNTER = Counter(
 )  # fmt: skip
 READ_PERIOD_S = 1.0
 """Minimum time in s between reads, for which the driver asks the power unit about each CPU."""
-MAX_STATUS_BYTES = 1 << 17
-"""Maximum size in bytes of a file: lines of a thousand CPUs, with reasons."""
 _CPU = re.compile(r"cpu([0-9]{1,5})")
 CLEAR_COMMAND = "as root: echo 0 | tee /sys/kernel/debug/tpmi-*/plr/domain*/status"
 
@@ -349,7 +348,7 @@ class LimitStatus(PolledBlock):
             paths = sorted((root / DEBUGFS).glob("tpmi-*/plr/domain*/status"))
         for path in paths:
             try:
-                self.open(str(path), MAX_STATUS_BYTES)
+                self.open(str(path), MAX_LARGE_BYTES)
             except OSError as error:
                 reason = f"/{path.relative_to(root)} cannot be opened: {error.strerror}"
                 self.missing = [

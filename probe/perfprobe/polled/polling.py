@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from perfprobe import wire
 from perfprobe.cpu import topology
-from perfprobe.cpu.files import MAX_SMALL_BYTES, OpenFile
+from perfprobe.cpu.files import MAX_BYTES, OpenFile
 from perfprobe.native import sampler
 from perfprobe.wire import Cpu, Missing
 
@@ -56,14 +56,14 @@ class PolledBlock:
         """Returns the frame's records that the last read has added; usually empty."""
         return {}
 
-    def open(self, path: str, limit: int = MAX_SMALL_BYTES) -> OpenFile:
+    def open(self, path: str, limit: int = MAX_BYTES) -> OpenFile:
         """Opens a file, which `close` closes. Raises OSError."""
         file = OpenFile(path, limit)
         file.fd()
         self._files.append(file)
         return file
 
-    def try_open(self, path: str, limit: int = MAX_SMALL_BYTES) -> OpenFile | None:
+    def try_open(self, path: str, limit: int = MAX_BYTES) -> OpenFile | None:
         """Opens a file; None if it cannot be read (as files of PSI that is switched off)."""
         with contextlib.suppress(OSError):
             file = self.open(path, limit)

@@ -99,7 +99,6 @@ OWN_TIME = Counter("probe_cpu_s", "CPU time of the probe", "s", "getrusage", sca
 MAX_CPUS_FOR_TOTALS = 64
 """Maximum number of CPUs for which TOTAL_KEYS are read. The kernel adds up the interrupts of all
 CPUs for that text, which takes 1 ms on the largest machines."""
-MAX_STAT_BYTES = 1 << 18
 Parse = Callable[[str], list[int | None]]
 """Returns the values of a file's counters from its text; None for each if the text is empty."""
 
@@ -135,7 +134,7 @@ class MachineCounts(PolledBlock):
         if self._add_file(f"{proc}/loadavg", parse_loads):
             counters += LOAD_COUNTERS
         is_small = cpu_count <= MAX_CPUS_FOR_TOTALS
-        if is_small and self._add_file(f"{proc}/stat", parse_totals, MAX_STAT_BYTES):
+        if is_small and self._add_file(f"{proc}/stat", parse_totals, files.MAX_LARGE_BYTES):
             counters += TOTAL_COUNTERS
         self.block = wire.Block("machine", "machine", counters)
 
@@ -145,7 +144,7 @@ class MachineCounts(PolledBlock):
             values += parse(file.read())
         yield 0, values
 
-    def _add_file(self, path: str, parse: Parse, limit: int = files.MAX_SMALL_BYTES) -> bool:
+    def _add_file(self, path: str, parse: Parse, limit: int = files.MAX_BYTES) -> bool:
         file = self.try_open(path, limit)
         self._parsers += [] if file is None else [(file, parse)]
         return file is not None

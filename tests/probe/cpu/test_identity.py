@@ -6,7 +6,7 @@ import pytest
 import trees
 from roots import DATA
 
-from perfprobe.cpu import identity
+from perfprobe.cpu import files, identity
 from perfprobe.wire import Identity
 
 GUEST = DATA / "guest-epyc-2cpu"
@@ -45,6 +45,22 @@ def test_a_captured_guest_is_identified() -> None:
     assert identity.hostname(GUEST) == "guest"
     assert identity.kernel_release(GUEST) == "6.18.44"
     assert identity.boot_id(GUEST) is None
+
+
+@pytest.mark.parametrize(("size", "limit", "is_read"), [
+    (65_536, files.MAX_BYTES, True), (65_537, files.MAX_BYTES, False),
+    (200_000, files.MAX_LARGE_BYTES, True), (5000, 5000, True), (5001, 5000, False),
+])  # fmt: skip
+def test_a_file_is_read_up_to_its_limit(
+    tmp_path: Path, size: int, limit: int, is_read: bool
+) -> None:
+    path = tmp_path / "file"
+    path.write_text("x" * size)
+    opened = files.OpenFile(str(path), limit)
+    content = "x" * size if is_read else ""
+    assert (files.read_text(str(path), limit), opened.read()) == (content, content)
+    assert files.read_head(str(path), 4000) == "x" * 4000
+    opened.close()
 
 
 def test_arm_and_power_cpus_are_identified(tmp_path: Path) -> None:
