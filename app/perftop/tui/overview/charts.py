@@ -55,7 +55,6 @@ class ChartPage:
         self._positions = positions
         # The chart of SMT states shows at most two threads.
         self.has_counters = bool(session.evaluator.variants["busy_hz"]) and cores.max_threads <= 2
-        self._episodes = RowEpisodes(session)
         self.layout: ChartLayout | None = None
         """The layout that was chosen last; None if the charts do not fit."""
         self._order: Sequence[int] | None = None
@@ -112,7 +111,7 @@ class ChartPage:
         if has_moved or inputs != self._inputs:
             self._inputs = inputs
             self._draw_charts(layout, episodes, clock)
-        self._episodes.update(interval)
+        self._episodes = RowEpisodes(session, interval)
         numbers, running = RowNumbers(session, self._cores, interval), self._episodes.running
         values = chart_numbers.unit_values(numbers, self._units, clock, running)
         sides = [self._side_lines(layout, indexes, values) for indexes in self._sides(layout)]

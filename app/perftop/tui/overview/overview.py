@@ -121,8 +121,7 @@ class Overview(ChartedView, CursorCanvas):
         self.shown_charts = None
         if self._grid is None:
             self.footer_lines = []
-            episodes = RowEpisodes(self.session)
-            episodes.update(self.interval)
+            episodes = RowEpisodes(self.session, self.interval)
             self._grid = GridData(self.session, self.cores, self.interval, [], episodes)
         grid = self._grid
         grid.clock = session_clock_unit(self.session, self.settings.units, ghz_if_unknown=True)
@@ -140,7 +139,7 @@ class Overview(ChartedView, CursorCanvas):
         if self._grid is None:
             self._make_charts()
             return
-        self._grid.episodes.update(self.interval)
+        self._grid.episodes = RowEpisodes(self.session, self.interval)
         self._grid.interval = self.interval
         self._packages = PackageLines(self.cores, self._grid.episodes, self._grid.clock)
         if self.settings.order not in _FIXED_ORDERS:

@@ -1,8 +1,9 @@
 """Episodes as all views show them: markers, styles, sentences and groups. Also the worst episode
-and the loss of each row. Lists by CPU are rebuilt only when an episode begins, grows or ends."""
+and the loss of each row."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -10,7 +11,6 @@ from math import isfinite, nan
 
 import numpy as np
 
-from perftop.base.arrays import Bools
 from perftop.draw.columns import Run
 from perftop.draw.strips import fit_runs, safe_cells
 from perftop.model import kinds
@@ -210,57 +210,41 @@ class RowEpisode:
 
 
 class RowEpisodes:
-    """The episodes of one session in one interval, by CPU."""
+    """The episodes in one interval, by CPU and package."""
 
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        packages = [row.package for row in session.topology]
-        self._packages = list(dict.fromkeys(packages))
-        self._package = np.array([self._packages.index(package) for package in packages], np.intp)
-        self.running: list[Episode] = []
+    def __init__(self, session: Session, interval: Interval) -> None:
+        self.session, self.interval = session, interval
+        self.running = sorted(episodes_during(session, interval), key=severity_key)
         """The episodes in the interval, the worst first."""
-        self._episode_ids: tuple[tuple[int, int], ...] | None = None
         self._by_row: dict[int, list[Episode]] = {}
-        self._mask_by_kind: dict[str, Bools] = {}
-        """The CPUs on which episodes run, by kind, for kinds that can affect a whole package."""
-        self._by_package: list[list[Episode]] = []
+        self._by_package: dict[int | None, list[Episode]] = {}
         """The harmful episodes on the CPUs of each package, the worst first."""
-        self._package_wide_by_kind: dict[str, list[bool]] = {}
-        """Whether at least half of a package's busy CPUs are affected, by kind and package."""
-        self.interval: Interval
-        """The interval of the last update. Does not exist before the first."""
-
-    def update(self, interval: Interval) -> None:
-        """Reads the episodes of this interval, and finds those that affect whole packages."""
-        self.interval = interval
-        self.running = sorted(episodes_during(self.session, interval), key=severity_key)
-        position, n, count = self.session.position, len(self._package), len(self._packages)
-        ids = tuple((id(episode), len(episode.cpus)) for episode in self.running)
-        if ids != self._episode_ids:
-            self._episode_ids = ids
-            self._by_row, self._mask_by_kind, self._package_wide_by_kind = {}, {}, {}
-            self._by_package = [[] for _ in self._packages]
-            for episode in self.running:
-                rows = [position[cpu] for cpu in episode.cpus if cpu in position]
-                for row in rows:
-                    self._by_row.setdefault(row, []).append(episode)
-                if is_loss(episode):
-                    for package in set(self._package[rows].tolist()):
-                        self._by_package[package].append(episode)
-                    if episode.kind not in PER_CPU_KINDS:
-                        self._mask_by_kind.setdefault(episode.kind, np.zeros(n, bool))[rows] = True
-        if not self._mask_by_kind:
-            return
-        is_awake = interval.values["util"] >= MIN_AWAKE_UTIL
-        awake_counts = np.bincount(self._package[is_awake], minlength=count)
-        for kind, mask in self._mask_by_kind.items():
-            hits = np.bincount(self._package[is_awake & mask], minlength=count)
-            self._package_wide_by_kind[kind] = ((hits > 1) & (2 * hits >= awake_counts)).tolist()
+        self._package_wide = set[tuple[str, int | None]]()
+        """Kinds of episodes and packages of which they affect at least half of the busy CPUs."""
+        packages = [row.package for row in session.topology] if self.running else []
+        rows_by_kind: dict[str, set[int]] = {}
+        for episode in self.running:
+            rows = [session.position[cpu] for cpu in episode.cpus if cpu in session.position]
+            for row in rows:
+                self._by_row.setdefault(row, []).append(episode)
+            if is_loss(episode):
+                for package in {packages[row] for row in rows}:
+                    self._by_package.setdefault(package, []).append(episode)
+                if episode.kind not in PER_CPU_KINDS:
+                    rows_by_kind.setdefault(episode.kind, set()).update(rows)
+        if rows_by_kind:
+            awake_rows = np.flatnonzero(interval.values["util"] >= MIN_AWAKE_UTIL).tolist()
+            awake_counts = Counter(packages[row] for row in awake_rows)
+            for kind, affected in rows_by_kind.items():
+                hits = Counter(packages[row] for row in affected.intersection(awake_rows))
+                for package, count in hits.items():
+                    if count > 1 and 2 * count >= awake_counts[package]:
+                        self._package_wide.add((kind, package))
 
     @property
     def ipc_alone(self) -> float:
         """The highest IPC that an affected CPU had while its sibling was idle; 0 if unknown."""
-        episodes = chain.from_iterable(self._by_package)
+        episodes = chain.from_iterable(self._by_package.values())
         return max((e.evidence.get("ipc_alone", 0.0) for e in episodes), default=0.0)
 
     def __bool__(self) -> bool:
@@ -284,17 +268,12 @@ class RowEpisodes:
 
     def is_package_wide(self, episode: Episode, position: int) -> bool:
         """Returns whether the episode affects the whole package of the CPU at this position."""
-        packages = self._package_wide_by_kind.get(episode.kind)
-        return packages is not None and packages[self._package[position]]
+        return (episode.kind, self.session.topology[position].package) in self._package_wide
 
     def package_episodes(self, package: int | None) -> tuple[list[Episode], list[Episode]]:
         """Returns a package's losses, the worst first, and those that affect all of it."""
-        if not self._by_row:
-            return [], []
-        index = self._packages.index(package)
-        episodes = self._by_package[index]
-        wide_kinds = {kind for kind, flags in self._package_wide_by_kind.items() if flags[index]}
-        return episodes, [e for e in episodes if e.kind in wide_kinds]
+        episodes = self._by_package.get(package, [])
+        return episodes, [e for e in episodes if (e.kind, package) in self._package_wide]
 
     def worst_by_row(self, cores: Cores) -> dict[int, RowEpisode]:
         """Returns, by row, the worst episode of each row on which one runs."""

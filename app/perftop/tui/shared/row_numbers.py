@@ -355,8 +355,7 @@ def ordered_rows(
 def worst_first_keys(cores: Cores, session: Session, interval: Interval) -> list[float]:
     """Returns a sort key for each row, for the order "worst first": the share that the core loses,
     then the load of its CPUs. Both have coarse steps, so that small changes move no row."""
-    episodes = episode_style.RowEpisodes(session)
-    episodes.update(interval)
+    episodes = episode_style.RowEpisodes(session, interval)
     worst = episodes.worst_by_row(cores).items()
     lost = {row: np.nan_to_num(episodes.lost_share(e)) for row, e in worst if is_loss(e.episode)}
     loads = np.nansum(RowNumbers(session, cores, interval).util, axis=1).tolist()

@@ -25,7 +25,6 @@ from perftop.draw.strips import (
     width,
 )
 from perftop.model.tasks import parse_task
-from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.session.values import Reasons, displayed_values, doubt_texts, suspect_rows
 from perftop.tui.shared import row_numbers
@@ -344,15 +343,13 @@ class HeatValues:
 
     def __init__(
         self,
-        session: Session,
-        interval: Interval,
+        episodes: RowEpisodes,
         settings: ViewSettings,
         cores: Cores,
-        row_episodes: RowEpisodes,
         previous: HeatValues | None,
     ) -> None:
-        row_episodes.update(interval)
-        self.session, self.interval, self.cores = session, interval, cores
+        self.session, self.interval, self.cores = episodes.session, episodes.interval, cores
+        session, interval = self.session, self.interval
         self.ascii = settings.ascii
         self.clock = row_numbers.session_clock_unit(session, settings.units)
         """Unit of the clocks in the line of the selected core."""
@@ -371,7 +368,7 @@ class HeatValues:
         self.levels = np.where(interval.online, self.scale.levels(values), OFFLINE_LEVEL).tolist()
         """The step of each CPU on the heat ramp."""
         clock = row_numbers.session_clock_unit(session, settings.units, ghz_if_unknown=True)
-        self.packages = PackageLines(cores, row_episodes, clock)
+        self.packages = PackageLines(cores, episodes, clock)
 
     def cpu_cells(self, cell: CellSize, styles: Sequence[str]) -> list[tuple[Run, ...]]:
         """Returns the cell of each CPU. `styles`: of the numbers, by step of the heat ramp."""

@@ -49,7 +49,6 @@ class HeatMap(PaneledView):
     HAS_LOSS_CHART: ClassVar[bool] = True
     HINTS: ClassVar[tuple[str, ...]] = ("metric", "heat_worst", "open", "units")
 
-    _row_episodes: RowEpisodes
     _heat: HeatValues | None = None
     _heat_layout = _NO_LAYOUT
     _packages: Packages
@@ -72,7 +71,6 @@ class HeatMap(PaneledView):
     # --- lines from an interval
 
     def reset(self) -> None:
-        self._row_episodes = RowEpisodes(self.session)
         # The old layout does not fit other rows, and the widget may not have a size yet.
         self._heat_layout, self.line_count, self._losses = _NO_LAYOUT, 0, ()
 
@@ -107,10 +105,9 @@ class HeatMap(PaneledView):
 
     def make_lines(self) -> None:
         """Computes the markers of cells, and the lines above, below and beside the map."""
-        heat = self._heat = HeatValues(
-            self.session, self.interval, self.settings, self.cores, self._row_episodes, self._heat
-        )
-        self._losses = losing_cores(self.cores, self._row_episodes, heat.packages.victims)
+        episodes = RowEpisodes(self.session, self.interval)
+        heat = self._heat = HeatValues(episodes, self.settings, self.cores, self._heat)
+        self._losses = losing_cores(self.cores, episodes, heat.packages.victims)
         cores = self.cores.rows
         if not self._folded_packages.isdisjoint(cores[loss.row].package for loss in self._losses):
             self.make_layout()  # unfolds a package if one of its cores now has a loss

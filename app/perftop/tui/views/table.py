@@ -193,7 +193,7 @@ class Table(PaneledView, CursorCanvas):
     def reset(self) -> None:
         session = self.session
         self._cpu_columns = CpuColumns(session)
-        self._known_columns, self._row_episodes = self._cpu_columns.columns(), RowEpisodes(session)
+        self._known_columns = self._cpu_columns.columns()
         by_core = [core.positions for core in self.cores.rows]
         groups = self.cores.rows_by_group.values()
         rows = [row for group in groups for i in group for row in by_core[i]]
@@ -218,7 +218,7 @@ class Table(PaneledView, CursorCanvas):
 
     def make_lines(self) -> None:
         """Updates the numbers of the visible columns, and the order of lines."""
-        self._row_episodes.update(self.interval)
+        self._row_episodes = RowEpisodes(self.session, self.interval)
         self._page.read(self._cpu_columns, self.session, self.interval)
         self._positions_by_line = [*self._ordered_positions(), *self._offline_rows]
         self.line_count = len(self._positions_by_line)

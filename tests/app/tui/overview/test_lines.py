@@ -27,8 +27,7 @@ from perftop.tui.shared.row_numbers import ViewSettings, ordered_rows
 
 
 def of_session(session: Session, interval: Interval, width: int = 160, **more: Any) -> GridData:
-    cores, row_episodes = Cores(session), RowEpisodes(session)
-    row_episodes.update(interval)
+    cores, row_episodes = Cores(session), RowEpisodes(session, interval)
     output = columns.grid_columns(session, cores, width - MARKS_WIDTH - 1)
     return GridData(session, cores, interval, output, row_episodes, **more)
 

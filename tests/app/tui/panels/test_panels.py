@@ -191,8 +191,7 @@ def test_the_largest_loss_comes_first_and_one_of_unknown_size_last() -> None:
         Episode("neighbour", [cpu], 0, None, depth, "memory")
         for cpu, depth in enumerate((None, 0.2, 0.3, 0.4))
     ]
-    cores, episodes = Cores(session), RowEpisodes(session)
-    episodes.update(interval)
+    cores, episodes = Cores(session), RowEpisodes(session, interval)
     listed = losing_cores(cores, episodes, episodes.worst_by_row(cores))
     assert [loss.cpu for loss in listed] == [3, 2, 1, 0]
 
@@ -257,8 +256,7 @@ def test_a_core_is_listed_for_a_minute_after_its_loss(ended_s: float, is_listed:
     session.ended[:] = [
         Episode("neighbour", [0], end_ns - S, end_ns, depth, "memory") for depth in (0.2, 0.4, 0.3)
     ]
-    episodes = RowEpisodes(session)
-    episodes.update(interval)
+    episodes = RowEpisodes(session, interval)
     listed = losing_cores(Cores(session), episodes, {})
     losses = [(loss.row, loss.share, loss.is_running, loss.style) for loss in listed]
     assert losses == ([(0, 0.4, False, "over")] if is_listed else [])
@@ -276,6 +274,5 @@ def test_losses_are_ordered_in_steps_of_five_per_cent(
         Episode("neighbour", [cpu], S, S + 1, None if isnan(share) else share, "memory")
         for cpu, share in enumerate(shares)
     ]
-    episodes = RowEpisodes(session)
-    episodes.update(interval)
+    episodes = RowEpisodes(session, interval)
     assert [loss.cpu for loss in losing_cores(Cores(session), episodes, {})] == order

@@ -128,8 +128,7 @@ def test_a_drop_of_several_busy_cpus_affects_the_package(
     loads = {cpu: CpuLoad(util) for cpu, util in enumerate(utils)}
     session, interval = observe(Machine(cores=4, threads=1, loads=loads))
     session.detector.running[:] = [DROP]
-    episodes = RowEpisodes(session)
-    episodes.update(interval)
+    episodes = RowEpisodes(session, interval)
     worst = episodes.worst_on([0])
     assert worst is not None
     assert (worst.is_victim, worst.style) == ((False, "text") if is_wide else (True, "alarm"))
@@ -144,8 +143,7 @@ def test_half_of_the_busy_cpus_are_the_package(cpus: list[int], is_wide: bool) -
     session, interval = observe(Machine(cores=4, threads=1))
     drop = Episode("turbo-drop", cpus, 0, None, 6.2e8, "thermal")
     session.detector.running[:] = [drop]
-    episodes = RowEpisodes(session)
-    episodes.update(interval)
+    episodes = RowEpisodes(session, interval)
     assert episodes.is_package_wide(drop, 0) is is_wide
 
 
@@ -184,8 +182,7 @@ def test_the_culprit_is_the_task_on_the_row_if_there_is_one(
 ) -> None:
     session, interval = observe(Machine(cores=2, threads=1))
     session.detector.running[:] = [Episode(kind, [0], 0, None, 0.3, cause, evidence)]
-    episodes = RowEpisodes(session)
-    episodes.update(interval)
+    episodes = RowEpisodes(session, interval)
     worst = episodes.worst_on([0, 1])
     assert worst is not None
     assert episodes.culprit_name(worst, {0: "lmp 6", 1: "make 7"}) == name
