@@ -152,7 +152,6 @@ class CommandSource(LiveSource):
 
     @property
     def _read_pause_s(self) -> float:
-        """Seconds between two reads of the stream if samples may be read late."""
         return min(self.status.interval_ns / 1e9, READ_PAUSE_S)
 
     def on_interval_changed(self) -> None:

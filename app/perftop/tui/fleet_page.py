@@ -169,7 +169,6 @@ def _sum_lost_and_busy(
 def _cause_sentence(
     state: FleetState, cause: Cause, machines: Sequence[Machine], lost_s: float, busy_s: float
 ) -> str:
-    """Returns a sentence on the cost of a cause to these machines, as a share of their time."""
     count, amount = len(machines), f"{percent(lost_s / busy_s)} %" if busy_s else "an unknown share"
     place = machines[0].name if count == 1 else f"{count} of {len(state.fleet.machines)} machines"
     if cause == WAIT_CAUSE:
@@ -207,7 +206,6 @@ def _silence_sentence(state: FleetState) -> list[str]:
 
 
 def _number_pieces(numbers: Numbers) -> list[Piece]:
-    """Returns the known numbers of a machine or of all machines, with their names."""
     return [
         (rank, fleet_state.named_number(f"{name} ", key, numbers, "bright" if rank < 3 else "text"))
         for key, name, rank in _NUMBERS
@@ -306,7 +304,6 @@ def _join_halves(left: list[Line], right: list[Line], size: int) -> list[Line]:
 
 
 def _selected_machine_lines(state: FleetState, machine: Machine, size: int) -> list[Line]:
-    """Returns the name, model, verdict, numbers and tasks of a machine, and its probe's cost."""
     cores = count_noun(machine.core_count, "core") if machine.core_count else ""
     hardware_text = ", ".join(filter(None, (safe_cells(machine.model), cores)))
     lines = [strips.panel_title(safe_cells(machine.name), hardware_text, size)]
@@ -342,7 +339,6 @@ def _fact(rank: int, name: str, text: str) -> list[Piece]:
 
 
 def newest_episode_lines(state: FleetState, max_episodes: int, size: int) -> list[Line]:
-    """Returns a title and the newest episodes of all machines, the newest first."""
     fleet, count = state.matching_fleet, len(state.machines)
     scope = "all machines" if fleet is state.fleet else count_noun(count, "machine")
     title = justify([(f"episodes of {scope}", "dim")], [("length", "dim")], size)

@@ -184,7 +184,6 @@ class FleetScreen(PageScreen):
         self.page.update()
 
     def action_try(self) -> None:
-        """Copies the remedy for the cause of the selected machine's loss."""
         machine = self.state.selected_machine
         if machine is not None and (remedy := cause_of(machine.cause[1]).remedy):
             self.app.copy_to_clipboard(remedy)

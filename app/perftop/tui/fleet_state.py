@@ -260,7 +260,6 @@ def named_number(name: str, key: str, numbers: Mapping[str, float], style: str) 
 
 
 def number_cell(machine: Machine, key: str) -> Run:
-    """Returns a number of a machine, in a style that depends on its value."""
     value, entry = machine.numbers[key], FIELDS[key]
     style = "text"
     if not isfinite(value):
@@ -275,7 +274,6 @@ def number_cell(machine: Machine, key: str) -> Run:
 
 
 def heat_scale(state: FleetState, key: str) -> Scale:
-    """Returns the values at both ends of the heat ramp."""
     if FIELDS[key].unit == "ratio":
         return Scale(0.0, _RAMP_TOPS.get(key, 1.0))
     known_values = [v for m in state.fleet.answering_machines if isfinite(v := m.numbers[key])]

@@ -425,7 +425,6 @@ def _chart_lines(pair: PairState, room: int) -> list[Line]:
 
 
 def chart_top(number: Number, highest: float) -> float:
-    """Returns the upper end of the scale of both charts for the highest value of the number."""
     is_share = number.unit == "ratio"
     if is_share and highest > MAX_SMALL_SHARE:
         return 1.0

@@ -117,7 +117,6 @@ async def _read_chunk(output_fd: int) -> bytes:
 
 
 def add_episodes(decoder: wire.Decoder, data: bytes, episodes: RecordingEpisodes) -> None:
-    """Adds the episodes in these bytes of an index."""
     for note in decoder.feed(data):
         assert isinstance(note, wire.Note)
         if note.kind in {EPISODE_KIND, LOSS_KIND}:

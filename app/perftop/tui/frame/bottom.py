@@ -396,7 +396,6 @@ class Prompt(Widget):
             self._preview(event.value)
 
     def accept(self, text: str) -> None:
-        """Closes the prompt and accepts the text if it is valid."""
         if self._preview(text):
             self._close()
             self._on_close()
@@ -428,7 +427,6 @@ class PromptScreen(DirectScreen):
     async def ask(
         self, label: str, hint: str, preview: Callable[[str], str], **options: Any
     ) -> None:
-        """Opens the prompt as `Prompt.ask` does."""
         if self.prompt is None:
             self.prompt = Prompt(lambda: self.set_focus(self.main_widget))
             await self.mount(self.prompt, before=next(iter(self.query(KeyLine)), None))
@@ -470,7 +468,6 @@ class PageScreen(PromptScreen):
         return self.page
 
     def page_lines(self, width: int, height: int) -> list[Line]:
-        """Returns the lines of the page at this size."""
         raise NotImplementedError
 
     def action_help(self) -> None:

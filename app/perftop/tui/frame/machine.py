@@ -163,7 +163,6 @@ def _power_runs(machine: Mapping[str, float]) -> list[Run]:
 
 
 def _wait_runs(machine: Mapping[str, float]) -> list[Run]:
-    """Returns the share of time for which tasks wait for each resource."""
     shares = {name: machine.get(f"pressure_{kind}", nan) for kind, name in WAIT_NAMES.items()}
     if all(map(isnan, shares.values())):
         return []

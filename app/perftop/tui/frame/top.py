@@ -197,7 +197,6 @@ def header_line(
 
 @lru_cache(maxsize=8)
 def short_model(name: str) -> str:
-    """Returns the name of a CPU model without words that many models have."""
     short = " ".join(_COMMON_WORDS.sub(" ", name).split())
     return short.removeprefix("Intel ") or name
 
@@ -247,7 +246,6 @@ def _sampling_pieces(
 def _badges(
     status: AppStatus, interval: Interval | None, room: int, *, with_words: bool
 ) -> list[Piece]:
-    """Returns the parts of the header for unusual states, such as past moments and missing data."""
     pieces: list[Piece] = []
 
     def badge(rank: int, text: str, style: str) -> None:
@@ -417,7 +415,6 @@ class TopLines(FrameLines):
         return page
 
     def _loss_line(self, verdict: Verdict, width: int) -> Line:
-        """Returns the line below the verdict, with the keys that have an effect now."""
         status = self._state.status
         inputs = verdict, width, status.is_range, status.paused_at is None
         if self._cached_loss_line[0] != inputs:

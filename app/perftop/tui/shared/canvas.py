@@ -174,7 +174,6 @@ class PageWidget(LineWidget):
         raise NotImplementedError
 
     def update(self) -> None:
-        """Computes all lines and draws those that have changed."""
         width, height = self.size
         if width and height:
             self._lines = self.page(width, height)
@@ -312,7 +311,6 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
         self.scroll_to_cursor()
 
     def draw(self) -> None:
-        """Computes the lines of the interval, and paints the visible lines that have changed."""
         if self._is_laid_out:
             self.make_lines()
             self._paint()
@@ -407,7 +405,6 @@ class Canvas(ScrollView, LineWidget, can_focus=True, inherit_bindings=False):
     # --- the Line API
 
     def visible_lines(self) -> list[Line]:
-        """Returns the visible lines from the top of the widget: header, scrolling, footer."""
         top, height = self.top_line, self.size.height
         # Footer lines that do not fit are cut.
         first_footer = max(len(self.header_lines), height - len(self.footer_lines))

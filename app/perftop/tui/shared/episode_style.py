@@ -34,7 +34,6 @@ def severity_key(episode: Episode) -> tuple[int, int]:
 
 
 def is_loss(episode: Episode) -> bool:
-    """Returns whether episodes of this kind mean that something is wrong."""
     return kind_of(episode).is_wrong
 
 
@@ -89,7 +88,6 @@ def ended_sentence(
 
 
 def is_running_at(episode: Episode, now_ns: int) -> bool:
-    """Returns whether the episode runs at this moment."""
     return episode.start_ns <= now_ns and (episode.end_ns is None or episode.end_ns > now_ns)
 
 
@@ -101,7 +99,6 @@ def episodes_during(session: Session, interval: Interval) -> list[Episode]:
 
 
 def overlapping_episodes(session: Session, interval: Interval) -> list[Episode]:
-    """Returns the episodes that ran at any moment of this interval."""
     since_ns = interval.time_ns - round(interval.elapsed_s * 1e9)
     return session.log.listed_in_range(since_ns, interval.time_ns)
 

@@ -151,7 +151,6 @@ class RowNumbers:
     def __init__(
         self, session: Session, cores: Cores, interval: Interval, rows: RowIndexes = slice(None)
     ) -> None:
-        """`rows`: indexes of rows; by default, all rows."""
         self.session, self.interval = session, interval
         self.cpus, self.cores = cores.cpu_positions[rows], cores.core_positions[rows]
         self.is_online: Bools = interval.online[self.cpus] & cores.has_thread[rows]
@@ -170,7 +169,6 @@ class RowNumbers:
 
     @cached_property
     def busiest(self) -> Ints:
-        """Index of the busiest CPU of each row."""
         return busiest_cpu_indexes(self.util, self.values("busy_hz"))
 
     @cached_property

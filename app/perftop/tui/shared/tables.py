@@ -290,7 +290,6 @@ class TaskRanking:
         return seconds
 
     def top_tasks(self, count: int) -> list[RankedTask]:
-        """Returns the `count` busiest tasks."""
         ranked_tasks = []
         for pid, comm in self.tasks[:count]:
             shares = self._shares[pid, comm]

@@ -261,7 +261,6 @@ def _join_packages(
 def _package_lines(
     groups: Groups, names: Sequence[str], trial: _TrialLayout
 ) -> list[list[LinePart]]:
-    """Returns the lines of a package below its heading."""
     cells_per_line, groups_beside = trial.fit_groups(groups)
     lines: list[list[LinePart]] = []
     has_line_above, has_line_below = trial.cell.blank_lines > 0, trial.cell.blank_lines > 1

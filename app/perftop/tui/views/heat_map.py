@@ -104,7 +104,6 @@ class HeatMap(PaneledView):
         self.line_count = len(self._heat_layout.lines)
 
     def make_lines(self) -> None:
-        """Computes the markers of cells, and the lines above, below and beside the map."""
         episodes = RowEpisodes(self.session, self.interval)
         heat = self._heat = HeatValues(episodes, self.settings, self.cores, self._heat)
         self._losses = losing_cores(self.cores, episodes, heat.packages.victims)
@@ -146,7 +145,6 @@ class HeatMap(PaneledView):
         self._make_side(selected)
 
     def _make_side(self, selected: int | None) -> None:
-        """Draws the lines beside the map: the worst cores, the losses of packages, and a remedy."""
         size, height = self.side_width - SIDE_GAP, self.size.height - FOOTER_LINES
         if size <= 0:
             self.side_lines = []
@@ -223,7 +221,6 @@ class HeatMap(PaneledView):
         return runs, "calm"
 
     def _cells(self, part: LinePart) -> list[Run]:
-        """Returns one line of adjacent cells with their marks."""
         heat, cell, ascii_ = self._heat, self._heat_layout.cell, self.settings.ascii
         assert heat is not None
         runs: list[Run] = []

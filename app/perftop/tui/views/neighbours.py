@@ -229,7 +229,6 @@ class Neighbours(PaneledView, CursorCanvas):
 
     @property
     def remedy(self) -> str:
-        """The remedy for the selected flow; '' if none is known."""
         return next((text for label, text in self._details if label == "try"), "")
 
     # --- lines

@@ -217,7 +217,6 @@ class Table(PaneledView, CursorCanvas):
         self.header_lines = [] if self.is_tiny else [heading]
 
     def make_lines(self) -> None:
-        """Updates the numbers of the visible columns, and the order of lines."""
         self._row_episodes = RowEpisodes(self.session, self.interval)
         self._page.read(self._cpu_columns, self.session, self.interval)
         self._positions_by_line = [*self._ordered_positions(), *self._offline_rows]

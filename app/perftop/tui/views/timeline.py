@@ -271,7 +271,6 @@ class Timeline(PaneledView, CursorCanvas):
         ]
 
     def _axis_lines(self, session: Session, episodes: list[Episode]) -> list[Line]:
-        """Returns the lines of the time axis, which are always visible below the rows."""
         axis, interval = self._axis, self.interval
         times_inside = self.size.height < MIN_HEIGHT_FOR_TIMES
         ticks, first_ns = time_axis.ticks(axis, session.unix), axis.first_ns
