@@ -66,6 +66,7 @@ def test_states_remain_when_other_parts_are_dropped() -> None:
     session, interval = observe(Machine())
     session.late_samples = 3
     replay = PlaybackState(True, 1.0, (0, 10**10), None, is_over=False, damage=None)
+    broken_link = LinkState("n7", 0.01, 4321.0, "n7: connection failed: refused", 12.3, 4.0)
     for state, word in (
         (STATUS._replace(paused_at=interval.time), "PAUSED"),
         (STATUS._replace(paused_at=interval.time, is_range=True), f", {interval.elapsed_s:.1f} s "),
@@ -78,6 +79,7 @@ def test_states_remain_when_other_parts_are_dropped() -> None:
         ),
         (STATUS._replace(replay=replace(replay, speed=inf)), " max "),
         (STATUS._replace(silent_s=4.0), "NO DATA"),
+        (STATUS._replace(link=broken_link, silent_s=12.3), " NO LINK FOR 12 s "),
         (STATUS._replace(recording_text="3 MB"), "REC 3 MB"),
         (STATUS._replace(recording_text=""), "NOT RECORDING"),
         (STATUS._replace(failure_text="gone"), "DEAD"),
@@ -163,12 +165,6 @@ def test_states_and_numbers_have_a_line_where_there_is_room() -> None:
         assert [*lines] == names
 
 
-@pytest.mark.parametrize("width", [80, 160])
-def test_a_broken_link_is_shown_at_all_widths(width: int) -> None:
-    link = LinkState("n7", 0.01, 4321.0, "n7: connection failed: refused", 12.3, 4.0)
-    assert " NO LINK FOR 12 s " in text(STATUS._replace(link=link, silent_s=12.3), width)
-
-
 # --- the top line, which reports the worst running episode
 
 
@@ -178,22 +174,14 @@ def alert_text(
     return strips.text(alert_line(session, interval, status, width)[0])
 
 
-def test_a_dead_probe_comes_before_all_episodes() -> None:
-    session, interval = observe(Machine())
-    runs = alert_line(
-        session, interval, AppStatus(0, failure_text="the probe ended by signal 9"), 80
-    )[0]
-    assert runs[0] == (" ▼ the probe ended by signal 9", "alarm")
-    assert "q quits" in strips.text(runs)
-
-
 @pytest.mark.parametrize(("length", "end"), [
     (41, " · these are the last numbers · q quits "), (65, " · q quits "), (75, ""),
 ])  # fmt: skip
 def test_the_reason_of_a_dead_probe_is_in_narrow_lines_too(length: int, end: str) -> None:
     session, interval = observe(Machine())
     status = AppStatus(0, failure_text="the probe ended: ".ljust(length - 4, "x"))
-    assert alert_text(session, interval, status, 80) == f" ▼ {status.failure_text}{end}"
+    runs = alert_line(session, interval, status, 80)[0]
+    assert runs == [(f" ▼ {status.failure_text}", "alarm"), (end, "text")]
     assert len(alert_text(session, interval, status, 30)) == 30
 
 
