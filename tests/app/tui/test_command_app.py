@@ -287,18 +287,23 @@ async def test_a_vanished_terminal_leaves_the_command_running(
 async def test_a_dead_probe_leaves_the_command_running(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    go = tmp_path / "go"
+    go, message = tmp_path / "go", "sh is still running; its summary will follow"
+
+    async def end_command_after_message() -> None:
+        await until_true(lambda: message in capfd.readouterr().err, "the message")
+        go.touch()
+
     async with around(f"echo ready; until [ -e {go} ]; do sleep 0.05; done; exit 6") as run:
         await run.wait_for_output("ready")
         run.feed.die("it is gone")
         await until_true(lambda: run.app.failure, "the failure is reported")
+        ending = asyncio.ensure_future(end_command_after_message())
         run.app.exit()
-        go.touch()
+    await ending
     assert run.source.run is not None
     assert run.source.run.status == 6
     assert run.source.measurement is not None
     assert any("status 6" in line for line in run.source.measurement.summary)
-    assert "sh is still running; its summary will follow" in capfd.readouterr().err
 
 
 async def test_a_bug_while_the_stream_is_read_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,7 +61,7 @@ def test_a_mark_without_a_measurement_is_reported_with_a_fix() -> None:
     assert result.returncode == 1
     assert result.stderr.startswith("perftop: no mark was set: ")
     assert "perftop record -- CMD" in result.stderr
-    ended = run("mark", "x", **{SOCKET_VARIABLE: "perftop-0-gone"})
+    ended = run("mark", "x", **{SOCKET_VARIABLE: f"perftop-{os.getuid()}-gone"})
     assert (ended.returncode, ended.stderr) == (
         1, "perftop: no mark was set: the perftop that ran this command has ended\n",
     )  # fmt: skip
@@ -119,7 +119,8 @@ def test_marks_of_another_user_fail_with_a_message(
     monkeypatch: pytest.MonkeyPatch, owner: str
 ) -> None:
     monkeypatch.setenv(SOCKET_VARIABLE, f"perftop-{owner}-x")
-    monkeypatch.setattr("os.getuid", lambda: 65534)
+    stranger = os.getuid() + 1
+    monkeypatch.setattr("os.getuid", lambda: stranger)
     with pytest.raises(Failed, match="another user"):
         send_mark("stranger")
 

@@ -77,7 +77,7 @@ def test_the_cost_of_a_probe_is_cpu_time_per_second() -> None:
     live.process([hello, *messages])
     elapsed_s = (live.session.now_ns - hello.raw_ns) / 1e9
     assert elapsed_s > 2
-    assert row.probe_share == pytest.approx(live.session.probe_cpu_s() / elapsed_s, rel=0.05)
+    assert row.probe_share == pytest.approx(live.session.probe_cpu_s() / elapsed_s, rel=0.2)
 
 
 def test_silent_machines_come_first_followed_by_the_largest_losses() -> None:
