@@ -107,6 +107,8 @@ class _WaitReason:
     """The task or resource that they waited for, for use inside a sentence."""
     awaited_tasks: list[str]
     """The tasks that the group waited for, as text; empty if they are unknown."""
+    short_awaited: str
+    """These tasks in few words, for a sentence without room for all."""
     evidence: list[str]
     neighbours: list[tuple[int, str]]
     """PID and name of the tasks that ran on the group's CPUs, the largest share first."""
@@ -170,7 +172,7 @@ def _finding_on(
     ends = ["for a CPU" if is_everywhere else f"for {cpus_name}"]
     if reason.awaited_tasks:
         on_cpus = "" if is_everywhere else f" on {cpus_name}"
-        awaited = join_words(reason.awaited_tasks), reason.awaited_tasks[0]
+        awaited = join_words(reason.awaited_tasks), reason.short_awaited
         ends = [f"{reason.preposition} {names}{on_cpus}" for names in awaited]
     victim = [(min(waiters.pids), waiters.name)] if OWN_TASKS in reason.awaited_tasks else []
     share = lost_percent(total.wait_s, total.wanted_s)
@@ -353,8 +355,11 @@ def _find_reason(
             evidence.append(f"{safe_text(comm, MAX_NAME_LENGTH)} is of {owner}")
     counted = rivals.short_lived is None
     cause_confidence = confidence(*WAIT_CAUSE, counted=counted) if awaited_tasks else "unknown"
+    short_awaited = next(iter(awaited_tasks), "")
+    if rivals.members_compete and not rivals.members_suffice:
+        short_awaited += " and others"
     return _WaitReason(
-        culprit, awaited_tasks, evidence, rivals.neighbours,
+        culprit, awaited_tasks, short_awaited, evidence, rivals.neighbours,
         "for" if rivals.members_compete else "behind",
         _wait_remedy(session, rivals, limit, allowed, idle_shares, waiting_pids), cause_confidence,
     )  # fmt: skip
@@ -377,7 +382,7 @@ def _idle_reason(session: Session, waiters: _Waiters, interval: Interval) -> _Wa
     if deepest := session.hello.settings.get("deepest_idle_state"):
         evidence.append(f"deepest state: {safe_text(deepest, MAX_STATE)} by its driver")
     return _WaitReason(
-        cause_of("idle-exit").name, ["the end of idle states"], evidence, [], "for",
+        cause_of("idle-exit").name, [state := "the end of idle states"], state, evidence, [], "for",
         cause_of("idle-exit").remedy, confidence(*WAIT_CAUSE, counted=False),
     )  # fmt: skip
 

@@ -135,6 +135,19 @@ def test_a_wait_names_the_tasks_that_caused_it(
     )
 
 
+@pytest.mark.parametrize(("run_s", "end"), [
+    (0.1, "for each other and others on CPU 0"), (0.2, "for each other on CPU 0"),
+])  # fmt: skip
+def test_a_short_headline_does_not_say_that_tasks_wait_only_for_each_other(
+    run_s: float, end: str
+) -> None:
+    """The threads ran for 40 or 80 % of their waiting time."""
+    others = hog(0.2) | {(8, "cc", 0): task_times("cc", 0.06)}
+    result = waits(two_threads(run_s, 0.5 - run_s), others, "a-program-with-a-long-name")
+    assert "for each other, hog[7] and" in result.text
+    assert result.headline.endswith(end)
+
+
 def test_tasks_of_one_name_are_told_apart_by_their_pids() -> None:
     tasks = {
         (5, "cc", 0): task_times("cc", 0.2, 0.3),
