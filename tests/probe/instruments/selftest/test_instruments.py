@@ -182,6 +182,19 @@ def test_impossible_values_are_wrong(name: str, given: dict[str, int], why: str 
     assert (row["why"] or "").startswith(why or "")
 
 
+@pytest.mark.parametrize(("key", "low", "high"), [
+    ("energy_j", 0.2, 2000), ("energy_ram_j", 0, 1000), ("energy_core_j", 0, 200),
+    ("temperature_c", 1, 125), ("power_limit_w", 1, 5000), ("power_limit2_w", 1, 10_000),
+    ("hsmp_limit_hz", 2e8, 1e10), ("memory_read_bytes", 0, 2e12), ("memory_write_bytes", 0, 2e12),
+    ("l3_memory_bytes", 0, 2e12), ("l3_occupancy_bytes", 0, 4e9),
+])  # fmt: skip
+def test_values_beyond_these_bounds_are_impossible(key: str, low: float, high: float) -> None:
+    for value, expected in ((low, 0), (high, 0), (low - 0.01, 1), (high + 0.01, 1)):
+        measured = [{"counter": key, "values": [value], "unit": ""}]
+        texts = [text for _, text in instruments._contradictions((), measured)]
+        assert sum("which no machine has" in text for text in texts) == expected
+
+
 @pytest.mark.parametrize(("backend", "why"), [
     (0.4, None), (0.3, "its four parts are 90.0 % of the slots"),
     (0.5, "its four parts are 110.0 % of the slots"),
