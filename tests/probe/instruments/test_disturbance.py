@@ -84,16 +84,16 @@ def test_disturbances_are_named(tmp_path: Path) -> None:
 
 def test_a_new_interrupt_source_counts_from_zero() -> None:
     before = disturbance.CpuCounts(0, {"old": 7}, {})
-    after = disturbance.CpuCounts(0, {"old": 9, "new": 1}, {})
+    after = disturbance.CpuCounts(0, {"old": 12, "new": 4, "third": 3, "fourth": 1}, {})
     (row,) = disturbance.disturbances_during(0, [], before, after, Path("/nothing"))
-    assert row["found"] == "3 on CPU 0: 2 old, 1 new"
+    assert row["found"] == "13 on CPU 0: 5 old, 4 new, 3 third"
 
 
-@pytest.mark.parametrize(("busy", "reported"), [(1, []), (3, ["3 % busy"])])
+@pytest.mark.parametrize(("busy", "reported"), [(19, []), (21, ["2 % busy"])])
 def test_the_kernels_own_time_on_a_sibling_is_not_reported(busy: int, reported: list[str]) -> None:
     idle = [0] * len(STAT_FIELDS)
     after = idle.copy()
-    after[0], after[disturbance.IDLE_FIELDS[0]] = busy, 100 - busy
+    after[0], after[disturbance.IDLE_FIELDS[0]] = busy, 1000 - busy
     then, now = (disturbance.CpuCounts(0, {}, {1: tuple(ticks)}) for ticks in (idle, after))
     rows = disturbance.disturbances_during(0, [1], then, now, Path("/nothing"))
     assert [row["found"] for row in rows] == reported

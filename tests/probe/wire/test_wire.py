@@ -113,13 +113,16 @@ def test_a_stream_can_be_written_with_msgpack_alone() -> None:
     }  # fmt: skip
     rows = {"head": words(1, 2, 0, 0, 1), "valid": words(1), "values": words(99)}
     blocks = {"cpu": rows, "unheard-of": {"head": b"", "valid": b"", "values": b""}}
-    more = [{"type": "frame", "seq": 1, "time_ns": 9, "blocks": blocks}, {"type": "novelty"}]
+    frame = {"type": "frame", "seq": 1, "time_ns": 9, "blocks": blocks}
+    more = [frame, {"type": "novelty"}, {"type": "bye", "reason": "end"}]
     messages = read(b"".join(map(to_bytes, [body, *more])))
     assert isinstance(messages[0], Hello)
     assert messages[0].topology == [Cpu(0, True)]
-    assert isinstance(messages[1], Frame)
-    assert list(messages[1].blocks) == ["cpu"]
-    assert len(messages) == 2
+    counter = Counter("ref", "r", "cycles", "me", "counter", 64, 1.0, 1, [], None)
+    assert messages[0].blocks == [Block("cpu", "cpu", [counter])]
+    assert messages[1:] == [Frame(1, 9, {"cpu": Rows(**rows)}, 0, 0, {}), Bye("end", 0)]
+    flags = wire.ROW_SAMPLED, wire.ROW_ELSEWHERE, wire.ROW_WIDE, wire.ROW_REBASED
+    assert (*flags, wire.ROW_OFFLINE, wire.ROW_UNPINNED) == (1, 2, 4, 8, 16, 32)
 
 
 @given(st.integers(min_value=0))
