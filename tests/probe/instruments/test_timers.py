@@ -86,6 +86,12 @@ def test_a_histogram_has_no_gaps_from_the_clock_step() -> None:
     assert [histogram(Counter(range(n))).width for n in (24, 25, 48, 49)] == [1, 2, 2, 3]
 
 
+def test_a_hundredth_of_the_samples_may_be_beyond_the_histogram() -> None:
+    for far, beyond in ((2, 2), (3, 0)):
+        result = histogram(Counter([*range(200 - far), *[10**6] * far]))
+        assert result.outlier_count == beyond
+
+
 def readings(grid: float, count: int = 2000, most: int = 40) -> list[int]:
     """Returns differences of readings of a clock that advances in steps of `grid`."""
     generator = random.Random(3)

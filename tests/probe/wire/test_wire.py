@@ -225,6 +225,13 @@ def test_damage_gives_one_line_and_allocates_no_memory(kind: str) -> None:
     assert len(str(caught.value)) < 200
 
 
+def test_long_messages_and_errors_are_bounded() -> None:
+    assert str(WireError("x" * 999)) == "x" * 160
+    assert read(b"\xc6" + (16 << 20).to_bytes(4, "big")) == []
+    with pytest.raises(wire.WireError, match="a message of 16777217 bytes"):
+        read(b"\xc6" + ((16 << 20) + 1).to_bytes(4, "big"))
+
+
 def with_counter(*columns: int, **changes: Any) -> dict[str, Any]:
     """The blocks of a hello whose first counter has these changes, once for each of `columns`."""
     first, *others = RAW_HELLO["blocks"]
