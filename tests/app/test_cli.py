@@ -160,6 +160,22 @@ def test_mistakes_are_reported_with_one_message(
     assert status == STATUSES.get(typed, USAGE)
 
 
+@pytest.mark.parametrize(("arguments", "suggestion"), [
+    (["why", "a b/run"], "perftop why -- './a b/run'"),
+    (["record", "-o", "a b"], "-o 'a b/run.perftop'"),
+])  # fmt: skip
+def test_a_path_in_a_suggested_command_is_quoted(
+    arguments: list[str], suggestion: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    Path("a b").mkdir()
+    Path("a b/run").write_text("#!/bin/sh\n")
+    Path("a b/run").chmod(0o755)
+    assert cli.main(arguments) > 0
+    assert suggestion in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["2026-run.perftop", "10s"])
 def test_a_damaged_recording_is_not_read_as_a_duration(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

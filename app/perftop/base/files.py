@@ -18,6 +18,7 @@ import io
 import os
 import pwd
 import re
+import shlex
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -252,7 +253,9 @@ class OwnDirectory:
             text = f"{path} belongs to another user ({_user_name(owner)}); name one of yours"
             raise UnsafePath(text)
         if not is_private:
-            raise UnsafePath(f"others can write to it; to prevent that: chmod go-w {path}")
+            raise UnsafePath(
+                f"others can write to it; to prevent that: chmod go-w {shlex.quote(str(path))}"
+            )
 
     @classmethod
     def open(cls, path: Path, *, make: bool = False) -> Self:

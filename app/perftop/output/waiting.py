@@ -493,9 +493,7 @@ def _short_lived_processes(
     parts = by_parent[main_parent]
     child = max((name for name in parts if name), key=lambda name: parts[name].run_s, default="")
     comm = next(iter(parts.values())).comm
-    children = (
-        f"short-lived {safe_text(child, MAX_NAME_LENGTH)}" if child else "short-lived children"
-    )
+    children = f"short-lived {safe_text(child or 'children', MAX_NAME_LENGTH)}"
     parent = f"{safe_text(comm, MAX_NAME_LENGTH)}[{main_parent}]"
     return ShortLivedProcesses(main_parent, parent, children, run_s[main_parent])
 

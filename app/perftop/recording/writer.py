@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import re
+import shlex
 import stat
 import threading
 import time
@@ -44,7 +45,11 @@ def check_path(path: Path, *, force: bool) -> None:
         raise write_failure(path, error) from None
     else:
         if not stat.S_ISREG(status.st_mode):
-            hint = f"; name a file in it: -o {path / 'run.perftop'}" if path.is_dir() else ""
+            hint = (
+                f"; name a file in it: -o {shlex.quote(str(path / 'run.perftop'))}"
+                if path.is_dir()
+                else ""
+            )
             raise Failed(f"cannot record to {path}: it exists and is not a file{hint}")
         if not force:
             raise Failed(f"{path} already exists; --force replaces it")

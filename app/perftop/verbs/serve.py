@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import shlex
 import shutil
 import struct
 import sys
@@ -47,7 +48,8 @@ def run(args: argparse.Namespace) -> int:
     group = None if args.group is None else serving.group_id(args.group)
     with open_listening_socket(args.socket, group) as listener:
         if sys.stderr.isatty():
-            print_error(f"to read it: perftop attach unix:{listener.getsockname()}")
+            address = shlex.quote(f"unix:{listener.getsockname()}")
+            print_error(f"to read it: perftop attach {address}")
         run_loop(serve, listener, argv, group)
     return 0
 

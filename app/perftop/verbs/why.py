@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
+import shlex
 import shutil
 import sys
 import time
@@ -93,7 +94,7 @@ def _run_on_file(args: argparse.Namespace) -> int:
             if path.exists() and not path.is_absolute():
                 program = f"./{path}"
             if shutil.which(program):
-                hint = f"; to measure a command: perftop why -- {program}"
+                hint = f"; to measure a command: perftop why -- {shlex.quote(program)}"
             elif not path.exists():
                 with contextlib.suppress(argparse.ArgumentTypeError):
                     options.parse_duration_ns(str(path))

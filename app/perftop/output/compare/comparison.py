@@ -298,11 +298,8 @@ def _row(pair: _Pair, extra_loss: dict[Cause, float], chance: float, level: floa
         for cause, share in extra_loss.items()
         if pair.number.key in _explained_keys(cause) and share * b_minus_a * better < 0
     }
-    cause = (
-        max(explaining_losses, key=lambda cause: explaining_losses[cause], default=None)
-        if is_sure
-        else None
-    )
+    costs = explaining_losses if is_sure else {}
+    cause = max(costs, key=costs.__getitem__, default=None)
     return Row(
         pair.number, pair.side_a, pair.side_b,
         change, interval, chance, ranked, is_sure, verdict, cause,
