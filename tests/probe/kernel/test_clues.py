@@ -78,6 +78,7 @@ def test_a_slow_call_has_its_time() -> None:
 @pytest.mark.parametrize(("default", "batch", "caps"), [
     ("    MB:0=100;1=100\nL3:0=fff", "    MB:0=100;1=10", "batch 10"),
     ("MB:0=40;1=100", "L3:0=ff", "the default group 40"),
+    ("MB:0=101", "L3:0=ff", "the default group 101"),
     ("MB:0=2048;1=2048", "MB:0=16;1=2048", "batch 16"),
     ("MB:0=2048", "MB:0=2048", ""),
     ("L3:0=fff", "MB:0=x", ""),

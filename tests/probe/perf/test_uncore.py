@@ -48,6 +48,14 @@ def test_cores_have_residencies_and_packages_have_energy(tmp_path: Path) -> None
     assert not kernel.groups[-1].timed
 
 
+def test_a_core_is_read_on_one_of_its_cpus(tmp_path: Path) -> None:
+    planner = skylake(tmp_path)
+    fakeperf.write_pmu(tmp_path, "cstate_core", 20, mask="0-3")
+    fakeperf.write_events(tmp_path, "cstate_core", c6_residency=2)
+    cstate = opened_parts(tmp_path, planner, fakeperf.Kernel())[-1]
+    assert (cstate.counters[0].columns, len(cstate.open(3))) == (1, 1)
+
+
 C_STATES = {f"c{n}_residency": n for n in (1, 2, 3, 6, 7, 8, 9, 10)}
 DOMAINS = {"pkg": "energy_j"} | {f: f"energy_{f}_j" for f in ("cores", "ram", "gpu", "psys")}
 

@@ -147,6 +147,7 @@ def test_a_journal_is_removed(directory: Path, root: Path) -> None:
     ({"format": 2}, "another version of perftop"),
     ({"pid": "1"}, "not name the process"),
     ({"pid": -1}, "not name the process"),
+    ({"pid": 0}, "not name the process"),
     ({"start": None}, "not name the process"),
     ({"cpus": {"-1": {}}}, "CPUs that cannot exist"),
     ({"cpus": {"x": {}}}, "its content is not a journal"),
