@@ -111,6 +111,17 @@ def test_several_tasks_of_a_cpu_are_reported(machine: Machine) -> None:
     assert records == {"tasks": tasks_, "others": others, "waits": unknown}
 
 
+@pytest.mark.parametrize(("cpus", "each", "reported"), [(32, 5, 3), (1, 70, 64)])
+def test_the_number_of_reported_tasks_is_limited(
+    machine: Machine, cpus: int, each: int, reported: int
+) -> None:
+    for ticks in (0, 30):
+        for number in range(cpus * each):
+            machine.runs(10 + number, ticks, number % cpus)
+        records = machine.records()
+    assert {len(tasks_) for tasks_ in records["others"].values()} == {reported}
+
+
 def test_waits_of_a_task_are_reported_from_its_second_read(machine: Machine) -> None:
     """The second read also has the exact time that the task ran; a new task with the same number
     starts again."""

@@ -20,13 +20,7 @@ import perfprobe.native.sampler
 from perfprobe import wire
 from perfprobe._native import lib
 from perfprobe.native import tsc_rate
-from perfprobe.native.batches import (
-    MAX_BATCH_BYTES,
-    MAX_BATCH_FRAMES,
-    MAX_BATCH_NS,
-    BatchSchedule,
-    sample_count,
-)
+from perfprobe.native.batches import BatchSchedule, sample_count
 from perfprobe.native.sampler import DrainedRound, RowPlan, Sampler, Slot
 
 PERIOD_NS = 5_000_000
@@ -287,6 +281,14 @@ def test_a_new_pace_counts_from_the_last_round() -> None:
     assert batches.last_round(26) == 27
 
 
+@pytest.mark.parametrize(("period_ns", "frame_bytes", "rounds"), [
+    (MS, 1, 256), (100 * MS, 1, 10), (10 * MS, 1 << 20, 4),
+])  # fmt: skip
+def test_a_batch_has_a_limited_length(period_ns: int, frame_bytes: int, rounds: int) -> None:
+    """256 frames, a second, or 4 MiB."""
+    assert BatchSchedule(period_ns, frame_bytes).max_rounds == rounds
+
+
 def test_rounded_lengths_count_as_whole_multiples() -> None:
     batches = BatchSchedule(166_667_000, 1000)
     batches.set_batch_length(1_000_000_000)
@@ -309,9 +311,9 @@ def test_a_batch_is_a_round_at_least_and_bounded(
         rounds, last = end - last, end
         assert rounds >= 1
         if rounds > 1:
-            assert rounds <= MAX_BATCH_FRAMES
-            assert rounds * period_ns <= min(MAX_BATCH_NS, batch_ns) + 0.02 * period_ns
-            assert rounds * frame_bytes <= MAX_BATCH_BYTES
+            assert rounds <= 256
+            assert rounds * period_ns <= min(10**9, batch_ns) + 0.02 * period_ns
+            assert rounds * frame_bytes <= 4 << 20
 
 
 # --- tsc rate -------------------------------------------------------------------------------------
