@@ -152,6 +152,18 @@ def test_a_full_queue_drops_the_oldest_frames_and_no_notes() -> None:
     os.close(out_w)
 
 
+def test_two_messages_are_kept_whatever_their_size() -> None:
+    out_r, out_w = os.pipe()
+    box = outbox.Outbox(out_w, 1)
+    for seq in range(4):
+        box.put(Frame(seq, seq, {}))
+    box.flush()
+    assert box.lost == 2
+    assert len(os.read(out_r, 10_000)) > len(wire.encode(Frame(2, 2, {})))
+    os.close(out_r)
+    os.close(out_w)
+
+
 @pytest.mark.parametrize("how", ["reader", "stop"])
 def test_the_probe_ends_without_reader_or_parent(how: str) -> None:
     reader = Reader(FakeSource(frames=3))

@@ -258,7 +258,8 @@ def test_hotplug_repeats_in_the_next_cycle_of_the_script() -> None:
 def test_omitted_parameters_have_defaults() -> None:
     assert parse_spec("sim") == parse_spec("sim:") == parse_spec("sim:smt-mix") == Spec()
     assert parse_spec("guest") == Spec("guest", 2, 1, 1)
-    assert parse_spec("halts,cpus=64,speed=max") == Spec("halts", 64, 2, speed=None)
+    assert parse_spec("halts,cpus=32,speed=max") == Spec("halts", 32, 2, speed=None)
+    assert parse_spec("halts,cpus=30").packages == parse_spec("hybrid,cpus=64").packages == 1
     assert parse_spec("sim:idle,cpus=8,packages=2,smt=4,seed=7,speed=2.5,epoch=5") == Spec(
         "idle", 8, 2, 4, 7, 2.5, 5
     )
