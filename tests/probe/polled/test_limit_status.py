@@ -112,10 +112,9 @@ def test_a_die_without_lines_of_cpus_is_counted(tmp_path: Path) -> None:
 )
 def test_an_unreadable_status_file_has_a_reason(two_packages: Path) -> None:
     (two_packages / f"sys/kernel/debug/{NAMES[0]}/plr/domain0/status").chmod(0)
-    assert (
-        "Permission denied"
-        in LimitStatus(two_packages, topology.read_cpus(two_packages)).missing[0].why
-    )
+    source = LimitStatus(two_packages, topology.read_cpus(two_packages))
+    assert "Permission denied" in source.missing[0].why
+    source.close()
 
 
 def test_a_forbidden_debugfs_is_as_none(
