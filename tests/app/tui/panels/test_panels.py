@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import product
 from math import isnan, nan
 
 import numpy as np
@@ -54,10 +55,11 @@ def session_with_tasks(count: int) -> tuple[Session, Interval]:
 @pytest.mark.parametrize("kind", PANEL_FUNCTIONS)
 @pytest.mark.parametrize("count", [0, 1, 7, 200])
 def test_all_panels_have_their_exact_size(kind: PanelKind, count: int) -> None:
-    observed = session_with_tasks(count)
-    for width in WIDTHS:
+    observed = _, interval = session_with_tasks(count)
+    at_cursor = ViewSettings(cpu=0, cursor_ns=interval.time_ns, now=interval)
+    for settings, width in product((ViewSettings(cpu=0), at_cursor), WIDTHS):
         for height in (1, 4, 5, 8, 30):
-            lines = PanelRow((kind,), (1,), width, height).lines(*observed, ViewSettings(cpu=0))
+            lines = PanelRow((kind,), (1,), width, height).lines(*observed, settings)
             assert len(lines) == height
             assert {strips.width(line) for line in lines} == {width}
             assert all(c.isprintable() for line in lines for c in strips.text(line))
