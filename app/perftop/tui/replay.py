@@ -268,7 +268,8 @@ class ReplaySource(StreamSource):
             self._show_section(*result)
         else:
             direction_word = "after" if direction > 0 else "before"
-            self.show_notice(f"no episode or mark {direction_word} this moment")
+            text = f"no episode or mark {direction_word} this moment"
+            self.show_notice(f"{text}; try {self.opposite_key(direction)}")
 
     def _search(self) -> Seeker:
         return Seeker(self._recording, self._episodes, self.clock, self._report_seek)

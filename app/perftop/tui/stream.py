@@ -257,6 +257,10 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
         length_ns = round(self.interval.elapsed_s * 1e9) if self.status.is_range else 0
         return self.interval.time_ns - length_ns
 
+    def opposite_key(self, direction: int) -> str:
+        """Returns the key that goes to an episode in the other direction."""
+        return self.settings.captions["previous_episode" if direction > 0 else "next_episode"]
+
     def skip(self, seconds: int) -> None:
         """Goes this many seconds forward, or back if negative."""
         if self.interval is not None:
@@ -386,7 +390,10 @@ class LiveSource(StreamSource):
                 direction = -1
             ends_ns = nearest_episode(self.session, self.shown_ns, episodes, direction)
             if ends_ns is None:
-                self.show_notice(f"no {'later' if direction > 0 else 'earlier'} episode")
+                text = f"no {'later' if direction > 0 else 'earlier'} episode"
+                self.show_notice(
+                    f"{text}; try {self.opposite_key(direction)}" if episodes else text
+                )
             else:
                 self.show_range(ends_ns)
 

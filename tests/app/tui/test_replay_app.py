@@ -167,14 +167,14 @@ async def test_marks_are_found_in_read_and_unread_parts(path: Path) -> None:
         await viewer.press("n", to_s=12.0)
         await viewer.press("n", to_s=80.0)
         await viewer.press("n")
-        await viewer.wait_for_text("no episode or mark after this moment")
+        await viewer.wait_for_text("no episode or mark after this moment; try N")
         await viewer.wait_until(80.0)
         await viewer.press("N", to_s=12.0)
         await viewer.press("dollar_sign", to_s=100.0)
         await viewer.press("N", to_s=80.0)
         await viewer.press("N", to_s=12.0)
         await viewer.press("N")
-        await viewer.wait_for_text("no episode or mark before this moment")
+        await viewer.wait_for_text("no episode or mark before this moment; try n")
 
 
 def digest(path: Path) -> bytes:
