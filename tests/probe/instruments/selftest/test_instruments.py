@@ -326,6 +326,16 @@ def test_too_little_traffic_is_the_reason(read_bytes: int, why: str | None) -> N
     assert (row["why"], row["wrong"]) == (why, ["memory_read_bytes"] if why else [])
 
 
+def test_a_row_for_each_of_at_most_64_cores_is_reported() -> None:
+    counter = Counter("core_c6", "C6", "cycles", "made")
+    log = SimpleNamespace(
+        counters={"core_c6": SimpleNamespace(counter=counter)}, rows=lambda _: 70,
+        scope=lambda _: "core", advance=lambda *_, **__: SimpleNamespace(amount=2),
+    )  # fmt: skip
+    row = instruments._counter_row(cast("FrameLog", log), "core_c6", CopyRun(0, 1, 1, 0))
+    assert row["moved"] == [2] * 64
+
+
 def test_rows_that_were_not_read_add_nothing_to_the_traffic() -> None:
     row = {"verdict": "too little", "moved": [3e8, None, 1e8], "at_least": 1e9}
     ((_, text),) = instruments._copy_contradictions(row)

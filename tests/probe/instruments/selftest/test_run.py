@@ -354,6 +354,18 @@ def test_one_quiet_try_is_enough(tested: Tested) -> None:
     assert not by_counter(answer, "disturbed")
 
 
+def test_a_core_with_one_pattern_is_not_judged(tested: Tested) -> None:
+    """The thread of the other CPU could not be pinned."""
+    machine = Machine()
+    patterns = machine.patterns
+    machine.patterns = lambda given: dataclasses.replace(  # type: ignore[method-assign, assignment]
+        patterns(given), spans={0: patterns(given).spans[0]}
+    )
+    answer = tested(machine)
+    assert {"neither_s", "lp0_s", "lp1_s", "both_s"} <= by_counter(answer, "disturbed")
+    assert answer["wrong"] == []
+
+
 def test_selftest_stops_on_request(tested: Tested, monkeypatch: pytest.MonkeyPatch) -> None:
     tested(machine := Machine())
     with pytest.raises(StopRequested):
