@@ -298,20 +298,6 @@ def test_a_refused_login_does_not_ask_for_a_password(remote_machine: Path) -> No
     assert (result.returncode, "n7: login" in result.stderr) == (3, True), result.stderr
 
 
-@pytest.mark.nightly
-def test_a_fleet_shows_the_remote_machine_beside_a_host_with_an_unknown_key(
-    remote_machine: Path,
-) -> None:
-    result = run("fleet", "n7", "stranger", "--json", "-n", "3", "-i", "500ms",
-               "--remote", f"{remote_machine}/my probe")  # fmt: skip
-    assert result.returncode == 1, result.stderr
-    results = {line["machine"]: line for line in lines(result.stdout, "machine")}
-    assert results["n7"]["answers"]
-    assert 0 <= results["n7"]["busy"] <= 1
-    assert not results["stranger"]["answers"]
-    assert "stranger: key:" in results["stranger"]["why"]
-
-
 # --- what root runs does not depend on variables of the user
 
 
