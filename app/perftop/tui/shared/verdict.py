@@ -5,7 +5,7 @@ differences of sums since its start; for a past moment, they are computed from t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite, nan
 from typing import TYPE_CHECKING, NamedTuple
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from perftop.session.losses import Totals
     from perftop.session.selection import max_read_ns
     from perftop.session.session import Session
-from perftop.session.task_times import TaskTimes
 
 MIN_STEADY_STEP_NS, MIN_CALM_STEP_NS = 2_000_000_000, 5_000_000_000
 """Minimum time in ns between two verdicts while no episode begins or ends, and if, in addition,
@@ -283,8 +282,7 @@ def verdict_at(session: Session, interval: Interval, *, is_range: bool = False) 
     if session.history is None if is_past(session, interval) else not session.tracks_losses:
         return None
     caches: dict[bool, _VerdictCache] = session.caches["verdict"]
-    # While an earlier moment is shown, the verdict on the present is also needed.
-    key = is_past(session, interval)
+    key = is_past(session, interval)  # the verdict on the present is kept while the past is shown
     if key not in caches:
         caches[key] = _VerdictCache(session)
     return caches[key].compute(session, interval, is_range=is_range)
@@ -381,7 +379,11 @@ def _verdict_from(
         span = f"{long_duration(round(1e9 * span_s))}, {samples}"
         pieces = (_past_span_text(session, totals), samples) if is_past else (span,)
         tasks = totals.times.tasks if report.job is None else totals.times.threads
-        pieces = (*busy_pieces, *_longest_wait_texts(tasks.values()), *pieces)
+        longest = max(tasks.values(), key=lambda task: task.longest_s, default=NO_TIMES)
+        if longest.longest_s:
+            wait = f"longest wait {brief_duration(longest.longest_s)} or more ({longest.comm})"
+            pieces = wait, *pieces
+        pieces = *busy_pieces, *pieces
         verdict = Verdict(text, pieces, sign, 0.0)
     else:
         first = report.named_findings[0]
@@ -395,13 +397,6 @@ def _verdict_from(
     return replace(
         verdict, is_past=is_past, losses=losses, wanted_s=wanted_s, span_s=span_s, report=report
     )
-
-
-def _longest_wait_texts(tasks: Iterable[TaskTimes]) -> tuple[str, ...]:
-    """Returns a lower bound of the longest wait for a CPU as text; () if no task waited."""
-    longest = max(tasks, key=lambda task: task.longest_s, default=NO_TIMES)
-    duration_text = brief_duration(longest.longest_s)
-    return (f"longest wait {duration_text} or more ({longest.comm})",) if longest.longest_s else ()
 
 
 def _marker(kind: str) -> str:
