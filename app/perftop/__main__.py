@@ -32,7 +32,7 @@ def main() -> int:
     with contextlib.suppress(OSError):  # a seccomp filter may refuse this call
         if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
             signal.signal(signal.SIGUSR1, lambda *_: None)  # commands would inherit SIG_IGN
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, children leave no status
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, exit statuses get lost
     from perftop import cli
 
     status = 1  # for a bug, whose traceback Python prints

@@ -60,7 +60,7 @@ def create(path: Path, *, force: bool) -> BinaryIO:
 
 class _ReplacedFile(io.FileIO):
     """A file that keeps its old content until the first write, so that a request that fails earlier
-    loses nothing. The first write also removes the access rights of others."""
+    loses nothing. The first write also removes other users' permissions."""
 
     def __init__(self, path: Path, mode: str) -> None:
         super().__init__(

@@ -211,7 +211,7 @@ class Ramps(Detector):
         lost_hz = np.where(has_fallen, hz[:-1] - hz[1:], 0.0).sum(axis=0)
         is_climbing = (number >= wake_samples) & (number <= steady_from)
         resolution_s = np.where(is_climbing, since_read_ns, 0.0).max(axis=0) / 1e9
-        # In the sample of its wake-up, a core works at the end.
+        # In the sample in which it wakes up, a core works only at the end.
         work = np.minimum(1.0, busy[wake_samples, columns] / busy[wake_samples + 1, columns])
         start_ns = ends_ns[wake_samples] - work * since_read_ns[wake_samples, columns]
         # A core's sample starts at its previous reading, which may be before the last sample.

@@ -152,8 +152,8 @@ class ClockModulation:
         return np.where(is_known, halt_share, np.nan)
 
 
-# --- Detects involuntary halts and their causes. During such a halt, a CPU stands still although
-# the operating system has work for it.
+# --- Detects involuntary halts and their causes. During such a halt, a CPU executes nothing
+# although the operating system has work for it.
 #
 # For each possible cause, the seconds that it explains are computed. The cause of the episode is
 # the first one that explains at least half of the loss.
@@ -167,7 +167,7 @@ pieces: to SMIs about ten times a second, to a hypervisor in ticks."""
 MIN_EXPLAINED = 0.5
 """Minimum share of the loss that a marker must explain for its cause to be reported."""
 TRANSITION_S = 8.5e-6
-"""Time in s for which a core of the Skylake generation stands still when its clock changes."""
+"""Time in s for which a core of the Skylake generation is halted when its clock changes."""
 CLOCK_CHANGES_KEY = f"as_if_clock_changes_of_{TRANSITION_S * 1e6:.1f}_us_per_s"
 CLOCK_STEP_HZ = 100e6
 """Step in Hz between clocks of Intel cores since Sandy Bridge. Others have finer steps."""

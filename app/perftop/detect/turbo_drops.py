@@ -143,7 +143,7 @@ def _has_ceiling(batch: SampleBatch) -> Bools:
 
 def _decayed_mean(old_mean: Floats, values: Floats, samples: float) -> Floats:
     """Returns exponentially weighted means, updated with `values`, (samples, cores). A value's
-    weight decays to 1/e after this number of samples. NaN leaves a mean unchanged."""
+    weight decays to 1/e after `samples` samples. NaN leaves a mean unchanged."""
     values = np.where(np.isfinite(values), values, old_mean)
     weights = np.exp(np.arange(1 - len(values), 1) / samples) * -np.expm1(-1 / samples)
     return np.asarray(np.exp(-len(values) / samples) * old_mean + weights @ values)

@@ -134,8 +134,8 @@ def _bold_text(text: str, *, colour: bool) -> str:
 
 
 def _table(rows: Sequence[list[str]], room: int, colour: bool) -> list[str]:
-    """Returns the lines of a table; a row has as many lines as its highest cell. Without enough
-    room, the widest columns are narrowed first, but not below their longest word."""
+    """Returns the lines of a table; a row has as many lines as its tallest cell. If there is not
+    enough room, the widest columns are narrowed first, but not below their longest word."""
     rows = rows if any(rows[0]) else rows[1:]
 
     def width_of(column: Sequence[str], max_width: int) -> int:

@@ -464,8 +464,8 @@ _RISING_CELLS, _FALLING_CELLS = "─▁▄█", "─▔▀█"
 
 def difference_line(shares: Floats, styles: tuple[str, str], glyphs: Glyphs) -> list[Run]:
     """Returns a line of cells for shares from -1 to 1: positive ones rise from the base of a cell,
-    negative ones hang from the top, NaN is blank. `styles`: of positive and negative cells. With
-    colour, an eighth of the cell stays free, so that the direction is visible."""
+    negative ones hang from the top, NaN is blank. `styles`: style keys of positive and of negative
+    cells. With colour, an eighth of the cell stays free, so that the direction is visible."""
     cells: list[Run] = []
     for share in shares.tolist():
         steps = (

@@ -262,7 +262,8 @@ class Delta:
 
     @property
     def unread_values(self) -> Bools | None:
-        """Mask (samples, values) of the unknown values in rows that were read; None without any."""
+        """Mask (samples, values) of the unknown values in rows that were read; None if there are
+        none."""
         if not np.isnan(self._sums.sum()):
             return None
         return np.asarray(np.isnan(self._sums[..., self._layout.rows :]))

@@ -413,7 +413,7 @@ class BestTraffic:
         sample, (samples, packages). Seconds with an unknown sample are ignored."""
         is_read, rates, first = seconds > 0, np.empty(increments.shape), 0
         parts = np.where(is_read, [increments, seconds], 0.0)
-        while first < len(increments):  # one turn ends where a second of any package is complete
+        while first < len(increments):  # each pass ends when any package has a full second
             new_parts = parts[:, first : first + SEARCH_SAMPLES]
             sums = np.concatenate([self._sums[:, None], new_parts], axis=1)
             sums = np.add.accumulate(sums, axis=1)[:, 1:]
@@ -469,7 +469,7 @@ class MachineTotals:
                 continue
             tick_indexes, increment_indexes = counters.value_indexes(column)
             self._rows.append((key, slice(first, first := first + len(tick_indexes))))
-            gauge = column.counter.kind == "gauge"  # a Delta has its value multiplied by ticks
+            gauge = column.counter.kind == "gauge"  # a Delta stores it multiplied by ticks
             ticks.append(tick_indexes)
             increments.append(increment_indexes)
             units_per_second.append(np.full(len(tick_indexes), 1.0 if gauge else counters.stamp_hz))

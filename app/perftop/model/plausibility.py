@@ -240,8 +240,8 @@ class SiblingChecks:
         self._counters, self._splitter = counters, splitter
 
     def counts(self, delta: Delta, util: Floats, online: Bools) -> list[SiblingCounts]:
-        """Returns the counts of the SMT event in use, with one element for each number of threads
-        per core; [] if no event is in use."""
+        """Returns the counts of the SMT event in use: one element for all cores with two threads,
+        one for all cores with four, and so on; [] if no event is in use."""
         key, groups = self._event_key(), list[SiblingCounts]()
         if key is None:
             return groups
@@ -288,7 +288,7 @@ class SiblingChecks:
         return calibration.add_evidence(np.concatenate(rows, axis=1))
 
     def check(self, siblings: list[SiblingCounts], delta: Delta) -> Codes:
-        """Returns the doubts in `delta` plus those about SMT events."""
+        """Returns the doubt codes in `delta`, with those of SMT events added."""
         key, doubts = self._event_key(), delta.doubts
         if key is None:
             return doubts

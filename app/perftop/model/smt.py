@@ -55,7 +55,7 @@ class _Candidate(NamedTuple):
 
 
 REFUSED_INDEX = -1
-"""Used in place of the index of a candidate if all candidates are refused."""
+"""Index that means that all candidates are refused."""
 
 
 @dataclass(slots=True)

@@ -75,7 +75,7 @@ class RecentLosses:
         first_ns = totals.end_ns - VERDICT_SPAN_NS
         if first_ns < totals.start_ns + VERDICT_STEP_NS // 2:
             return totals
-        # A busy machine, which draws late, has no time to read the history again.
+        # A busy machine that is late to redraw cannot afford to read the history again.
         if first_ns - VERDICT_SPAN_NS // 2 <= states[0].end_ns <= first_ns + VERDICT_STEP_NS:
             return totals.minus(states[0])
         if first_ns <= totals.start_ns + VERDICT_SPAN_NS // 2:

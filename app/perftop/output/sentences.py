@@ -373,7 +373,7 @@ def _task_fields(worst: Episode, names: Sequence[str], size: int) -> dict[str, S
     if losers:
         names, pids = [losers[0].comm], {task.pid for task in losers}
         own_tasks, who = own_tasks or who, [task for task in who if task.pid not in pids]
-    # Different tasks with the name of a loser have their PIDs.
+    # If a loser and another task share a name, their PIDs tell them apart.
     namesakes = {task.comm for task in who}.intersection(names)
 
     def name_of(tasks: Sequence[TaskOnCpu]) -> str:

@@ -117,7 +117,8 @@ def ending_lines(
     requested_keys: Sequence[str] | None = None, *, brief: bool = False,
 ) -> list[str]:  # fmt: skip
     """Returns the final lines: about the command, if any, and the summary. `line`: the summary as
-    JSON. `requested_keys`: metrics to summarise. `brief`: after a command, only lines on it."""
+    JSON. `requested_keys`: metrics to summarise. `brief`: after a command, only the lines about
+    it."""
     lines = []
     if argv is not None:
         phases = session.run_phases() if session.tracks_losses else []
@@ -238,7 +239,7 @@ def _quota_and_cpu_wait_s(job: Line | None) -> tuple[float, float | None]:
 
 
 def headline(command: str, line: Line) -> str:
-    """Returns a sentence on the time of the command and its children. `line`: the summary."""
+    """Returns a sentence about the time of the command and its children. `line`: the summary."""
     run, job = line["run"], line["job"]
     used_s, wall_s = run["user_s"] + run["sys_s"], run["wall_s"]
     bound_text = "at most " if run.get("late_s") else ""
@@ -272,8 +273,8 @@ def headline(command: str, line: Line) -> str:
 
 
 def command_lines(session: Session, argv: Sequence[str], line: Line) -> list[str]:
-    """Returns lines on the command's times, CPUs and waits, and on other tasks. Unknown items are
-    left out. `line`: the summary of a measurement around a command."""
+    """Returns lines about the command's times, CPUs and waits, and about other tasks. Unknown items
+    are left out. `line`: the summary of a measurement around a command."""
     run, job, other_tasks, machine = line["run"], line["job"], line.get("others"), line["machine"]
     user, system = (f"{run[key]:.3f} s" for key in ("user_s", "sys_s"))
     slack_s = run["slack_s"]
@@ -357,7 +358,7 @@ def _clock_line(session: Session, line: Line) -> str:
 
 
 def _used_lines(line: Line) -> list[str]:
-    """Returns lines on the command's resources. Cycles and instructions are the machine's."""
+    """Returns lines about the command's resources. Cycles and instructions are the machine's."""
     run, totals, parts = line["run"], line["totals"], []
     if {"instructions", "cycles"} <= totals.keys():
         instructions, cycles = _si_text(totals["instructions"]), _si_text(totals["cycles"])

@@ -411,7 +411,7 @@ def _awaited_tasks(session: Session, waiters: _Waiters, rivals: _Rivals) -> tupl
         names = [f"{name}[{pid}]", *([others] if others else [])]
         awaited_tasks += names if rivals.members_compete else [join_words(names)]
     if rivals.members_compete and not (rivals.members_suffice or rivals.explains_wait):
-        culprit += " and other tasks"  # which are not sampled
+        culprit += " and other tasks"  # too short-lived to be sampled
         awaited_tasks += [] if rivals.neighbours else ["other tasks"]
     if not awaited_tasks and rivals.explains_wait:  # each ran too little to be named
         return "many other tasks", [f"{len(rivals.ran_s)} other tasks"]

@@ -91,7 +91,7 @@ def report(
         job = command_name(command, "" if busiest is None else busiest.comm)
     elif job is not None and is_group(job):
         job = short_owner(job)
-    elif job is not None and is_pid(job):  # it is named after most of its threads
+    elif job is not None and is_pid(job):  # the most common name among its threads
         comms = Counter(thread.comm for thread in threads)
         job = comms.most_common(1)[0][0] if comms else f"process {job}"
     empty = Report(
@@ -354,7 +354,7 @@ def unmeasured_losses(report: Report) -> list[UnmeasuredLoss]:
             reason = unknown_reason(session, run, session.selected, "involuntary")
             losses.append(("halts", reason, None))
     if not losses and report.job_time is not None:
-        losses = [SLEEP_REASONS]  # the report says for how long the job slept
+        losses = [SLEEP_REASONS]  # only the reasons for the sleep are unknown
     elif not losses:
         is_watched = session.neighbours.watched_job.name is not None
         losses = [WAITS_OF_JOB if is_watched else WAITS_OF_NO_JOB]

@@ -372,7 +372,7 @@ class MarkSocket:
                 self._pending_marks.append(mark)
 
     def _messages(self) -> Iterator[tuple[int, str]]:
-        for _ in range(MAX_PENDING):  # another user may send messages without end
+        for _ in range(MAX_PENDING):  # another user may send messages endlessly
             if self._socket is None:
                 return
             try:

@@ -56,8 +56,8 @@ CONNECT_S = 5.0
 def probe_command(*arguments: str, sudo: bool = False) -> list[str]:
     """Returns the argv of a probe on this machine, run by the same Python. `sudo`: it runs as root;
     `ask_sudo_password` must have been called."""
-    # A perfprobe/ in the working directory must not run with our rights (-P). With the rights of
-    # root, none of the user's packages must run (-I): sudo may keep PYTHONPATH or HOME.
+    # A perfprobe/ in the working directory must not run with our privileges (-P). As root, none of
+    # the user's packages may be imported (-I): sudo may keep PYTHONPATH or HOME.
     if sudo:
         return ["sudo", "-n", "--", _interpreter(), "-I", "-m", "perfprobe", *arguments]
     return [os.path.abspath(sys.executable), "-P", "-m", "perfprobe", *arguments]  # noqa: PTH100
@@ -196,7 +196,7 @@ class Probe:
         """Waits for the probe to end. Raises TimeoutExpired."""
         try:
             self.process.wait(seconds)
-        except OSError:  # the sleep between two checks is refused
+        except OSError:  # a sandbox refuses the sleep between two checks
             self._reader.join(seconds)  # stderr closes when the probe ends
             if self._reader.is_alive():
                 raise subprocess.TimeoutExpired(self._argv, seconds) from None
@@ -352,7 +352,7 @@ def running_probe(argv: Sequence[str], *, measures_once: bool = False) -> Iterat
                 exits.hold()
         finally:
             exits.ignore_all()
-            with closing(probe.stdout):  # a signal that was held may have kept it from being read
+            with closing(probe.stdout):  # a held signal may have prevented the read
                 failed = probe.end()
             if failed is not None and not probe.failure_raised:
                 raise failed

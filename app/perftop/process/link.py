@@ -202,7 +202,8 @@ class StreamJoiner:
         return "" if is_same else "its CPUs or counters have changed"
 
     def gap_notes(self, hello: wire.Hello, reason: str) -> list[wire.Message]:
-        """Returns the notes that replace a later hello that fits."""
+        """Returns the notes to pass on in place of a later hello, if `mismatch_text` is '' for
+        it."""
         first_hello = self.hello
         assert first_hello is not None
         self._totals = (self._seq + 1, self._lost, self._late)

@@ -1,5 +1,5 @@
 """Serves a stream, or a page over HTTP, to other programs. Listening sockets are inherited from the
-service manager or created at a path. Readers of a stream need the right to read it."""
+service manager or created at a path. Readers of a stream need permission to read it."""
 
 from __future__ import annotations
 

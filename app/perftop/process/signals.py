@@ -226,8 +226,8 @@ class ExitSignals:
 
 
 def write_text(output: TextIO, text: str) -> None:
-    """Writes and flushes the text. Text that nobody has read GRACE_S after a signal is dropped, and
-    all later text."""
+    """Writes and flushes the text. After a signal, waits at most GRACE_S for the reader; then drops
+    the rest of the text, and all later text."""
     try:
         fd = output.fileno()
     except (OSError, ValueError):  # the stream has no descriptor

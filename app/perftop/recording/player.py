@@ -199,7 +199,7 @@ class Seeker:
         ahead = (e for e in episodes if (e.start_ns - shown_ns) * direction > 0)
         for episode in sorted(ahead, key=lambda e: e.start_ns * direction):
             playback_there, ends_ns = await self.go_to_episode(playback, episode)
-            if (ends_ns[0] - shown_ns) * direction > 0:  # else it is the range that is shown
+            if (ends_ns[0] - shown_ns) * direction > 0:  # otherwise, this range is already shown
                 return playback_there, ends_ns
         return None
 

@@ -164,7 +164,7 @@ class Writer:
         return self.path.with_name(self._hidden_name or self.path.name)
 
     def _check_file(self) -> None:
-        """Raises Failed if somebody removed or shortened the file, so that it could not be read."""
+        """Raises Failed if the file was removed or shortened, so that it could not be read."""
         status = os.fstat(self._fd)
         if status.st_nlink == 0:
             text = f"{self.path} was removed while it was recorded: nothing was kept"
@@ -240,7 +240,7 @@ def write_failure(path: Path, error: OSError) -> Failed:
 
 
 class ScreenRecorder:
-    """Records the stream that the screen shows, in a separate thread, so that a slow disk cannot
+    """Records the stream that the screen shows, in a separate thread, so that a slow disk does not
     block the screen."""
 
     def __init__(self, session: Session, show_notice: Callable[[str], None]) -> None:

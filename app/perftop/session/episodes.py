@@ -90,7 +90,7 @@ class EpisodeLog:
         listed, until_ns = losses[:0], 0
         if recording is not None:
             listed, until_ns = recording.ended, recording.until_ns
-            detected = [] if recording.is_complete else detected  # a complete one has them all
+            detected = [] if recording.is_complete else detected  # a complete recording has all
         state = len(listed), len(losses), until_ns, self.dropped_count, len(detected)
         if state != self._merged_episodes[0]:
             new_episodes = detected if recording is None else recording.missing_episodes(detected)

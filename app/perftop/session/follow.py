@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from perftop.session.session import Session
 
 READ_PAUSE_S = 1.0
-"""Seconds between two reads while a command runs, for readers that report at its end. To read each
+"""Seconds between two reads while a command runs, for readers that report at its end. Reading each
 sample as it arrives would take three times as much CPU time."""
 
 

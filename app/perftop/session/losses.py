@@ -43,7 +43,7 @@ from perftop.session.loss_history import without_moved_losses
 from perftop.session.task_times import RunTimes
 
 Cause = tuple[str, str]
-"""Kind and cause of the episodes that caused the loss."""
+"""Kind and cause of the episodes that explain the loss."""
 WAIT_CAUSE: Cause = ("neighbour", "scheduler")
 QUOTA_CAUSE: Cause = ("quota", "quota")
 STOPPED_CAUSE: Cause = ("stopped", "stopped")
@@ -108,8 +108,8 @@ class LossSums(NamedTuple):
         return float(self.wanted_s.sum() + self.waited_s.sum())
 
     def minus(self, earlier: LossSums) -> LossSums:
-        """Returns these sums minus those of `earlier`, without losses of earlier samples that have
-        another cause since."""
+        """Returns these sums minus those of `earlier`. Losses of earlier samples that have since
+        been attributed to another cause do not count."""
         zeros = np.zeros(len(self.wanted_s))
         old, new = earlier.by_cause, self.by_cause
         by_cause = {c: new.get(c, zeros) - old.get(c, zeros) for c in {**old, **new}}

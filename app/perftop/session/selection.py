@@ -319,7 +319,7 @@ def _shorten_text(text: str) -> str:
 TimeRange = tuple[int, int]
 """First and last moment of a part of the history, in raw ns."""
 MAX_SHOWN_EPISODE_NS = 60_000_000_000
-"""Maximum length in ns of a range that displays an episode. To read more would take long."""
+"""Maximum length in ns of a range that displays an episode. Reading more would take too long."""
 MAX_REREAD_VALUES = 40_000
 """Maximum number of values (samples times CPUs) that are read from the history for one report."""
 MIN_SAMPLES = 2

@@ -48,7 +48,7 @@ MIN_SPLIT_S, MAX_SPLIT_S = 0.004, 0.025
 """Bounds of the mean sleep in s of a thread that takes split locks. The kernel makes it sleep for
 10 ms, and then wait for other such threads."""
 UNKNOWN_CPU = -1
-"""Used in place of a task's CPU if it is unknown."""
+"""CPU number of a task whose CPU is unknown."""
 
 K = TypeVar("K")
 TaskKey = tuple[int, str, int]
@@ -418,7 +418,7 @@ class RunTimes:
     @property
     def was_throttled(self) -> bool:
         """Whether a quota kept tasks from running."""
-        if not self._quotas.by_group:  # without any, no difference needs to be made
+        if not self._quotas.by_group:  # `quotas` takes longer: it computes a difference
             return False
         return any(quota.throttled_s > 0 for quota in self.quotas.by_group.values())
 

@@ -204,7 +204,7 @@ class CpuColumns:
     def task(self, row: int, interval: Interval) -> str:
         """Returns the untrusted name and PID of the task that used the CPU most; make them
         printable before drawing. If the known tasks together used less than half of the busy time,
-        returns text on the unaccounted part instead."""
+        returns a text about the unaccounted part instead."""
         return self._unaccounted_text(row, interval) or self._named_task(row, interval)
 
     def _unaccounted_text(self, row: int, interval: Interval) -> str:

@@ -299,7 +299,8 @@ def _write(fd: int, text: str) -> None:
 
 
 def is_first_start() -> bool:
-    """Returns whether this is the user's first start, and records it; False if it cannot."""
+    """Returns whether this is the user's first start, and records it; False if that cannot be
+    recorded."""
     marker_path = user_directory("STATE", "~/.local/state") / "perftop" / "greeted"
     try:
         make_directory(marker_path.parent, parents=True)

@@ -132,7 +132,7 @@ def fleet_verdict(state: FleetState) -> Verdict:
         text = _cause_sentence(state, cause, machines, *costs[cause])
         episodes = [e for e in state.running_episodes if (e.kind, e.cause) == cause]
         pieces = [f"since {time_of_day(min(e.start for e in episodes))}"] if episodes else []
-        if episodes and kind_of_cause(*cause).depth == "hz":  # the sentence has all other depths
+        if episodes and kind_of_cause(*cause).depth == "hz":  # the sentence states all other depths
             pieces.append(fleet_state.depth_text(episodes[0]))
         pieces = [piece for piece in (*pieces, _place_text(state, machines)) if piece]
         pieces += silence[:1]
@@ -192,7 +192,8 @@ def _place_text(state: FleetState, machines: Sequence[Machine]) -> str:
 
 
 def _silence_sentence(state: FleetState) -> list[str]:
-    """Returns a sentence on the silent machines, their names, and the reason; [] if all answer."""
+    """Returns a sentence with the number and names of silent machines and the reason; [] if all
+    answer."""
     machines = [m for m in state.fleet.silent_machines if m.why != "connecting"]
     if not machines:
         return []

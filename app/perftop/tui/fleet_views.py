@@ -128,7 +128,8 @@ def _loss_bar(share: float, *, is_answering: bool) -> Run:
 
 
 def hidden_machines_line(state: FleetState, hidden_machines: Sequence[Machine]) -> Line:
-    """Returns a line on machines without a visible row: number, largest loss, and cells by rack."""
+    """Returns a line about machines without a visible row: number, largest loss, and cells by
+    rack."""
     text = f" {len(hidden_machines)} more rows"
     if known_losses := [v for m in hidden_machines if isfinite(v := m.numbers["lost"])]:
         loss_text = "none loses above" if max(known_losses) < MIN_LOSS else "the worst loses"

@@ -483,7 +483,8 @@ def _verdict_runs(pair: PairState, key: str) -> list[list[Run]]:
     texts = [f"{change} {verdict_word(row)}", f"{a}, {b} {unit_of(row.number)}"]
     lines: list[list[Run]] = [[(f" {cut(texts[0], room)}", style)]]
     lines.append([(f" {cut(texts[1], room)}", "dim")])
-    # If the difference is not certain, it may still be due to what B lost more time to.
+    # Even if the difference is not certain, name the cause to which B lost more time: it may
+    # explain the difference.
     is_worse = (row.side_b - row.side_a) * row.number.better_sign < 0
     extra_losses = pair.comparison.extra_loss.items() if is_worse else ()
     causes = [

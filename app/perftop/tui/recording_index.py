@@ -151,7 +151,7 @@ def notes(recording: AnyRecording) -> Iterator[wire.Note]:
         if session.now_ns >= recent_losses.due_ns and session.frames > 1:
             recent_losses.last_seconds(session, recent_losses.add_totals(session))
             step_ns = sums_step_ns(session.now_ns - session.run.start_ns)
-            if session.now_ns - last_sums_ns >= step_ns:  # replays keep no more
+            if session.now_ns - last_sums_ns >= step_ns:  # replays store no finer steps
                 last_sums_ns = session.now_ns
                 yield _sums_note(session, recent_losses.history)
             new_losses = _newer(session.log.losses, last_loss)

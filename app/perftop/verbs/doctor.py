@@ -226,7 +226,8 @@ def doctor_lines(
 
 
 def final_sentences(answer: Answer, examined_machine: ExaminedMachine) -> list[str]:
-    """Returns the numbers that perftop can read, the best next step, and last its command."""
+    """Returns sentences: which numbers perftop can read, the best next step, and the command for
+    it."""
     checks = {check["what"]: check for check in answer["checks"]}
     missing_sources = [
         source for source in PROVIDED_NUMBERS if checks.get(source, {}).get("state") == "not usable"

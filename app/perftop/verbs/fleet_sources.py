@@ -457,7 +457,7 @@ class PrometheusServer:
 
 class _LimitedAnswer(io.RawIOBase):
     """The answer to one query, which an HTTPResponse reads in place of the socket. Time and size
-    are limited at each read: a server that sends a byte now and then could otherwise keep
+    are limited at each read: a server that sends a byte from time to time could otherwise keep
     http.client reading a header forever."""
 
     def __init__(self, server: PrometheusServer, sock: socket.socket, until_s: float) -> None:

@@ -38,7 +38,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _show_help(args: argparse.Namespace) -> int:
-    """Shows a page of the manual, the options of a verb without a page, or the list of pages."""
+    """Shows a page of the manual, the options of a verb that has no page, or the list of pages."""
     from perftop.docs import page
 
     topic: str | None = args.topic

@@ -1,6 +1,6 @@
 """`perftop topology` and `perftop events`, and code shared with other verbs that query the machine.
 The probe runs as a child process and answers in JSON, which is formatted here, so that only the
-probe needs more rights."""
+probe needs privileges."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def ask_machine(args: argparse.Namespace, verb: str, *arguments: str) -> Answer:
 
 @contextlib.contextmanager
 def checked_answer(args: argparse.Namespace) -> Iterator[None]:
-    """Raises Failed if the block cannot handle the structure of a remote answer, which is then from
-    another version of the probe or from another program."""
+    """Raises Failed if the block fails because of the structure of a remote answer: it must be from
+    another version of the probe, or from another program."""
     try:
         yield
     except ANSWER_ERRORS as error:

@@ -124,7 +124,7 @@ class Stat(MeasuredConsumer):
         self.measurement.tally.add(episode, self.session.now_ns)
         if self._args.json:
             self._print_json(stat_lines.episode_line(self.session, episode))
-        elif episode.end_ns is not None or not self._lines:  # otherwise its beginning was printed
+        elif episode.end_ns is not None or not self._lines:  # otherwise, its start has been printed
             self._print_episode(episode)
 
     def on_episode_start(self, episode: Episode) -> None:

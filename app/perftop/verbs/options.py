@@ -370,7 +370,7 @@ def fast_imports(*, for_https: bool = False) -> Iterator[None]:
         os.environ[_THREADS_VARIABLE] = "1"
     unused_modules = () if for_https else _UNUSED_MODULES
     hidden_names = [name for name in unused_modules if name not in sys.modules]
-    # None is Python's own way to make an import fail.
+    # Python treats None in sys.modules as a failed import.
     modules: dict[str, Any] = sys.modules
     modules.update(dict.fromkeys(hidden_names))
     gc.disable()

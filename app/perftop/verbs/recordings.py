@@ -235,7 +235,7 @@ def _recorded_readings(path: Path, damages: list[str], *, by_mark: bool) -> list
 
     try:
         opened_source = open_source(path)
-    except Failed as failed:  # such as for the text of `stat -o FILE`
+    except Failed as failed:  # for example, FILE is the text output of `stat -o FILE`
         raise Failed(f"{failed}; {COMPARABLE_FILES}", failed.status) from None
     with opened_source as source:
         recorded = RecordingReader(by_mark=by_mark)

@@ -1,6 +1,6 @@
 """`perftop serve` shares one probe among many readers on this machine, and `perftop exporter`
-serves counters to Prometheus. Only perftop listens and reads from clients; the probe, which may
-have more rights, only writes to perftop."""
+serves counters to Prometheus. Only perftop listens and reads from clients; the probe, which may be
+privileged, only writes to perftop."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ def _measured_runs(args: argparse.Namespace, sample_ns: int) -> tuple[list[Repea
         printed_lines, window = out.getvalue().splitlines(), stat.measurement.command_window
         if window is None or window.run is None:
             return repeats, hello, status
-        if window.signal is not None:  # the command may have ended with any status
+        if window.signal is not None:  # the command may have handled it and exited normally
             status = 128 + window.signal
         was_ended = status - 128 in HANDLED_SIGNALS
         if was_ended and repeats:

@@ -15,8 +15,8 @@ or mount. Files under --sysroot may have any size. At most MAX_BYTES are read at
 would map memory for a larger buffer, which costs 50 us, even if the file is small."""
 
 MIN_CUT_BYTES = 2048
-"""Minimum bytes of a read that may not be the last. The kernel fills a page with whole lines, and
-those of the files that stay open are far shorter than half a page."""
+"""Minimum size in bytes of a read that may be followed by another. The kernel fills a page with
+whole lines, and lines of the files that stay open are far shorter than half a page."""
 
 
 def open_file(path: str | Path) -> int:

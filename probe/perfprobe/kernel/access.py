@@ -1,4 +1,4 @@
-"""Rights of this process: the files and events that it may read, and the capabilities that
+"""Privileges of this process: the files and events that it may read, and the capabilities that
 perfprobe keeps after it has opened them."""
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def drop_capabilities(root: Path, source: str, *, watches_job: bool = False) -> 
 
 def needed_capabilities(root: Path, source: str, *, watches_job: bool = False) -> Iterator[int]:
     """Yields the capabilities that perfprobe still needs after it has opened this source.
-    `watches_job`: it must read in which kernel function a thread with more rights waits."""
+    `watches_job`: it must read in which kernel function a more privileged thread waits."""
     if os.geteuid() != 0:
         yield from (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH)  # needed to open files that root owns
     if watches_job or hidepid_level(_REAL_ROOT):

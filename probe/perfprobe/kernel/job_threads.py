@@ -343,8 +343,8 @@ class _Thread:
     def _state_without_vfork(self, state: str) -> str:
         """Returns the state of the thread, which was just read. A wait for a child is a sleep,
         although after vfork the kernel shows it as D. The place of the wait is "0" if reading it is
-        not permitted, and while the thread is still in the run queue; then the thread is taken to
-        wait where it was last seen to wait in D."""
+        not permitted, and while the thread is still in the run queue; the thread is then assumed to
+        wait where it last waited in state D."""
         for _ in range(MAX_STATE_READS):
             if state != "D":
                 return state

@@ -161,8 +161,9 @@ def control_values(registers: Registers, plan: CounterPlan) -> dict[int, int]:
 
 
 def counters_in_use(plan: CounterPlan, values: Mapping[int, int]) -> str | None:
-    """Returns evidence (register and value) that another program counts; None if there is none. A
-    counter is in use if both its select (or nibble) and its bit of GLOBAL_CTRL enable it."""
+    """Returns evidence (register and value) that another program uses counters; None if there is
+    none. A counter is in use if both its select (or nibble) and its bit of GLOBAL_CTRL enable
+    it."""
     control = plan.bank.enable_msr
     enabled = -1 if control is None else values[control]
     suffix = "" if control is None else f", enabled in {register_name(control)} = {enabled:X}H"

@@ -41,8 +41,9 @@ class Programmer:
     # --- starting ---------------------------------------------------------------------------
 
     def begin(self, plans: Mapping[int, CounterPlan], online: Iterable[int]) -> None:
-        """Programs the online CPUs. Raises InUseError if another program counts on all of them,
-        another MsrError if registers cannot be written; all then have their previous values."""
+        """Programs the online CPUs. Raises InUseError if another program uses the counters of all
+        of them, a different MsrError if registers cannot be written; all then have their previous
+        values."""
         self._plans = plans
         try:
             self._begin(online)

@@ -103,8 +103,8 @@ def open_msr(
     method: str | None = None,
     watch: WatchedJob | None = None,
 ) -> MsrSource:
-    """Opens the `msr` source. Raises Unavailable if another program counts or nothing can be read,
-    and ValueError for a bad list of CPUs."""
+    """Opens the `msr` source. Raises Unavailable if another program uses the counters or nothing
+    can be read, and ValueError for a bad list of CPUs."""
     rows, selected = read_rows(root, cpus)
     cpus_to_read = with_siblings(selected, rows)
     survey, parts = RegisterSurvey(root), list[Part]()
@@ -136,8 +136,8 @@ def _require_counters(parts: Iterable[Part]) -> None:
 
 def _program(survey: RegisterSurvey) -> tuple[list[ProgrammedPart], list[str], list[str]]:
     """Programs the counters. Returns their part (none if nothing was programmed), the possible SMT
-    methods, best first, and messages for the user. Raises MsrError if another program counts, and
-    MsrsNotRestored if registers could not be restored."""
+    methods, best first, and messages for the user. Raises MsrError if another program uses the
+    counters, and MsrsNotRestored if registers could not be restored."""
     plans = _plans_by_cpu(survey)
     if not plans:
         return [], ["bounds"], []

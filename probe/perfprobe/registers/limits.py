@@ -377,7 +377,8 @@ class RegisterSurvey:
         ]
 
     def _part(self, scope: Scope, find_readings: FindReadings) -> RegisterPart | None:
-        """Returns a part with the registers that each kind of CPU can read; None without any."""
+        """Returns a part with the registers that each kind of CPU can read; None if there are
+        none."""
         table: dict[int, list[Reading]] = {}
         lacking: list[tuple[int, str, Problem]] = []
         for kind in self.kinds:

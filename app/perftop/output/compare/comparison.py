@@ -224,7 +224,7 @@ def _compare_number(number: Number, a: list[Reading], b: list[Reading]) -> _Pair
     key, is_share = number.key, number.unit == "ratio"
     if len(a) == len(b) == 1 and key in a[0].series_estimates and key in b[0].series_estimates:
         series_a, series_b = a[0].series_estimates[key], b[0].series_estimates[key]
-        # If one of two runs is too unsteady, the other is not used either.
+        # If either run is too unsteady, no interval is computed.
         is_steady = series_a.has_error and series_b.has_error
         estimated = difference(series_a, series_b, is_share=is_share) if is_steady else None
         return _Pair(number, series_a.mean, series_b.mean, estimated, from_single_runs=True)
@@ -258,7 +258,8 @@ def _keys_only_on_side(side: Sequence[Reading], other_side: Sequence[Reading]) -
 
 
 def loss_sentences(phase: Comparison) -> Iterator[str]:
-    """Yields a sentence on the losses of A and B to each cause in `extra_loss`, largest first."""
+    """Yields a sentence about the losses of A and B to each cause in `extra_loss`, largest
+    first."""
     for cause in phase.extra_loss:
         a, b = (percent(lost_share(side, cause)) for side in (phase.side_a, phase.side_b))
         yield f"{_loss_text(cause)}: {a} % in A, {b} % in B"
@@ -319,8 +320,8 @@ def headline(compared: Sequence[Comparison]) -> str:
 
 
 def answer_sentences(compared: Sequence[Comparison]) -> list[str]:
-    """Returns a sentence on the clear difference with the highest `clarity`, and one on the run
-    time if that is a different row."""
+    """Returns a sentence about the clear difference with the highest `clarity`, and one about the
+    run time if that is a different row."""
     rows = [(phase, row) for phase in compared for row in phase.rows if row.is_sure]
     phase, row = max(rows, key=lambda pair: pair[1].clarity, default=(None, None))
     if phase is None or row is None:
@@ -459,8 +460,8 @@ def next_step(compared: Sequence[Comparison]) -> str:
 
 
 def work_sentence(phase: Comparison) -> str:
-    """Returns a sentence on the difference in work and speed, by instructions, IPC and clock; '' if
-    IPC or instructions are inconclusive."""
+    """Returns a sentence about the difference in work and speed, by instructions, IPC and clock; ''
+    if IPC or instructions are inconclusive."""
     rows = {row.number.key: row for row in phase.rows}
     instructions, ipc, clock = (rows.get(key) for key in ("instructions", "ipc", "busy_hz"))
     if instructions is None or ipc is None or not ipc.is_sure:
@@ -512,6 +513,6 @@ def open_questions(compared: Sequence[Comparison]) -> Iterator[str]:
         slow = "it changes" if len(unsteady) == 1 else "they change"
         yield f"noise of {join_words([*unsteady])}: {slow} too slowly for runs of this length"
     for side, keys in zip("AB", first.keys_of_one_side, strict=True):
-        if keys:  # both numbers of an event have the same name
+        if keys:  # an event's two numbers share a plain name: list it once
             lacking = dict.fromkeys(number_of(key).plain_name for key in keys)
             yield f"{join_words([*lacking])}: only {side} has it"

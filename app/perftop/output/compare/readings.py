@@ -225,7 +225,8 @@ class ForeignFile(Exception):  # noqa: N818 - the name describes the input, not 
 
 def parse_json_lines(lines: Iterable[str]) -> tuple[list[Reading], str | None]:
     """Parses the output of `stat --json`, `stat -r --json` or `summary --json`. Returns the
-    readings, and text on damage or None. Raises ForeignFile if the lines are not such output."""
+    readings, and a description of any damage or None. Raises ForeignFile if the lines are not such
+    output."""
     readings: list[Reading] = []
     for index, text in enumerate(lines):
         if not text.strip():

@@ -128,8 +128,8 @@ class CoreTime:
         """Seconds of cores that are no longer in the core list, by package. The last row is for
         cores of no known package."""
         self._owed_s = np.zeros((2, len(self.cores.lists)))
-        """Seconds of each core that its next reads will cover, now and after its last read but one;
-        negative if the reads so far cover more time than the samples."""
+        """For each core, the seconds of samples that no read has covered yet: now, and just after
+        its second-last read. Negative if the reads so far cover more time than the samples."""
         self.ceiling_hz: Floats = np.full(len(self.cores.lists), np.nan)
         """The lowest turbo ceiling of each core in the newest sample."""
 

@@ -88,7 +88,8 @@ class RowBlock:
         return self._arrays[name]
 
     def owners(self, scope: Scope) -> Ints:
-        """Returns the index in a column of each row's core or package, and otherwise of its CPU."""
+        """Returns, for each row, the index in a column of its core or package, depending on the
+        scope, or else of its CPU."""
         if scope in OWNER_SCOPES:
             owners = {"core": self.cores.core_by_cpu, "package": self.cores.package_by_cpu}[scope]
             return np.asarray(owners[self._index])

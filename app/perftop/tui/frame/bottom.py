@@ -177,7 +177,8 @@ _DOCTOR_HINT: Run = ("perftop doctor", "key")
 
 
 class MissingMetricsLine(FrameLines):
-    """The line with the metrics that are missing, the reason, and the fix; hidden without any."""
+    """The line with the metrics that are missing, the reason, and the fix; hidden if none is
+    missing."""
 
     _runs: Sequence[Run] = ()
     _text_line = 0

@@ -408,7 +408,8 @@ class TopLines(FrameLines):
         if notes and interval is not None and blank_rows:
             row = blank_rows[0]
             page[row] = note_line(self.settings, notes[0], 0, width, is_above=False)
-            # The note on the verdict is joined to it across the numbers.
+            # A stroke joins the note about the verdict to the verdict, across the numbers between
+            # them.
             first = names.index("loss") + 1 if not notes[0] else row
             for y in range(first, row):
                 page[y] = overlay(page[y][0], 0, [(NOTE_STROKE, "key")]), page[y][1]

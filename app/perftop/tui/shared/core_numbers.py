@@ -1,5 +1,5 @@
 """The numbers of a core, in a panel and in single lines. While an earlier moment of a live session
-is shown, the panel also has the tasks and the episode at the cursor, and the numbers of now."""
+is shown, the panel also shows the tasks and the episode at the cursor, and the current numbers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ def core_panel(
     lines: list[list[Run]] = [title, [(" " * (INDENT + _NAME_WIDTH) + heading_text, "dim")]]
     variants = session.evaluator.variants
     keys = [key for key in NUMBER_KEYS if variants["ipc" if key == "ipc_alone" else key]]
-    # The IPC alone is an estimate that is only known for now, and only of two threads.
+    # The IPC while alone is an estimate, known only for the present and only for cores with two
+    # threads.
     if settings.cursor_ns is not None or all(len(cpus) != 2 for cpus in session.cores):
         keys = [key for key in keys if key != "ipc_alone"]
     if variants["system"] and "kernel_cycles" in keys:

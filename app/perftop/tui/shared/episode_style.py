@@ -63,8 +63,9 @@ def sentence_runs(
     names: Sequence[str] | None,
     styles: tuple[str, str],
 ) -> list[Run]:
-    """Returns the sentence on a group of episodes in exactly `size` cells. `names`: the tasks that
-    lose in running episodes; None for ended ones. `styles`: of the loss, and of the other text."""
+    """Returns the sentence about a group of episodes in exactly `size` cells. `names`: the tasks
+    that lose in running episodes; None for ended ones. `styles`: style keys of the loss, and of the
+    other text."""
     if names is None:
         parts = ended_sentence(session, episodes, size)
     else:
@@ -76,7 +77,7 @@ def sentence_runs(
 def ended_sentence(
     session: Session, episodes: Sequence[Episode], max_cells: int = MAX_SENTENCE
 ) -> list[SentencePart]:
-    """Returns a sentence on ended episodes, cached, because it is drawn at each refresh."""
+    """Returns a sentence about ended episodes, cached, because it is drawn at each refresh."""
     cache: _SentenceCache = session.caches["sentences"]
     key = (max_cells, *map(id, episodes))
     if key not in cache:
@@ -217,7 +218,8 @@ class RowEpisodes:
         self._by_package: dict[int | None, list[Episode]] = {}
         """The harmful episodes on the CPUs of each package, the worst first."""
         self._package_wide = set[tuple[str, int | None]]()
-        """Kinds of episodes and packages of which they affect at least half of the busy CPUs."""
+        """Pairs of a kind and a package, if episodes of the kind affect at least half of the
+        package's busy CPUs."""
         packages = [row.package for row in session.topology] if self.running else []
         rows_by_kind: dict[str, set[int]] = {}
         for episode in self.running:
@@ -280,7 +282,8 @@ class RowEpisodes:
         return {row: episode for row, episode in episodes.items() if episode is not None}
 
     def lost_share(self, row_episode: RowEpisode) -> float:
-        """Returns the share of time, clock or IPC that its worst episode costs; NaN if unknown."""
+        """Returns the share of time, clock or IPC that the row's worst episode costs; NaN if
+        unknown."""
         episode, session = row_episode.episode, self.session
         if not lowered_number(episode) or episode.depth is None:
             return nan

@@ -1,4 +1,4 @@
-"""Panels on losses: the cores that lose most, and the losses of all CPUs over time by cause."""
+"""Panels about losses: the cores that lose most, and the losses of all CPUs over time by cause."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _core_loss_lines(
     past_episodes: Sequence[Episode],
     width: int,
 ) -> list[list[Run]]:
-    """Returns the lines on a core or on several similar ones: names, loss and its history, then the
+    """Returns the lines about a core or several similar ones: names, loss and its history, then the
     sentence and the evidence or, for several cores, their names. `past_episodes`: the episodes of
     the history, which are read once for all rows."""
     loss, core, kind = row[0], cores.rows[row[0].row], "core" if cores.has_pairs else "CPU"

@@ -134,7 +134,8 @@ def ruled_out_lines(verdict: Verdict | None, size: int, room: int) -> list[list[
 
 
 def pending_lines(session: Session, interval: Interval, size: int, room: int) -> list[list[Run]]:
-    """Returns what is not known before the first verdict of a live session, and when it will be."""
+    """Returns what a live session does not know before its first verdict, and when it will be
+    known."""
     seen_ns = interval.time_ns - session.hello.raw_ns
     if is_past(session, interval) or seen_ns >= FIRST_VERDICT_NS:
         return []

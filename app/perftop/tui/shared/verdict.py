@@ -112,7 +112,8 @@ class Verdict:
         return replace(self, evidence=(piece, *self.evidence))
 
     def with_state_of_now(self, verdict: Verdict | None) -> Verdict:
-        """Returns this verdict on a past moment with the verdict on the present as evidence."""
+        """Returns this verdict on a past moment, with the verdict on the present added to its
+        evidence."""
         if verdict is None or verdict.report is None:
             return self
         lost = f"{percent(verdict.lost_share)} %" if verdict.level else "nothing"
@@ -254,7 +255,7 @@ class _VerdictCache:
         return replace(verdict, duration_text=duration_text).with_first_evidence(duration_text)
 
     def _end_loss(self, worst: Verdict, session: Session, totals: Totals) -> None:
-        """Stores the sentence on an ended loss. `worst`: its verdict when it was most severe."""
+        """Stores the sentence about an ended loss. `worst`: its verdict when it was most severe."""
         assert worst.report is not None
         start_ns, end_ns = self._worst_since_ns, session.now_ns
         # Tasks on one of many CPUs can lose much of their time, but little of the machine's.

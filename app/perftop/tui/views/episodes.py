@@ -87,7 +87,7 @@ def episode_line(
 def detail_lines(
     session: Session, episode: Episode, width: int, height: int, names: Sequence[str] | None
 ) -> list[list[Run]]:
-    """Returns exactly `height` lines on an episode: a title with kind, CPUs and times, the
+    """Returns exactly `height` lines about an episode: a title with kind, CPUs and times, the
     sentence, the cause and the evidence. `names`: the tasks that lose time."""
     start, end_ns = clock_time(session.unix(episode.start_ns)), episode.end_ns
     words = [cpus_text(session.topology, episode.cpus) if episode.cpus else "", start]

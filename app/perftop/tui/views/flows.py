@@ -100,9 +100,9 @@ def find_flows(
     session: Session, report: Report, positions: Collection[int], *, folded: bool
 ) -> list[Flow]:
     """Returns the flows on the CPUs at these positions, the largest first. Flows below MIN_LOST_S
-    are joined into a last flow, so that all flows add up to the losses in the report. Returns no
-    flow if all are that small and their sum is below the share MIN_SHARE of the report's time.
-    `folded`: tasks with one name share a flow."""
+    are joined into a last flow, so that all flows add up to the losses in the report. Returns [] if
+    all flows are that small and together cost less than MIN_SHARE of the report's time. `folded`:
+    tasks with one name share a flow."""
     tasks = _ReportTasks(session, report)
     by_key: dict[tuple[object, ...], Flow] = {}
     for (kind, cause), lost_s in report.sums.by_cause.items():

@@ -370,7 +370,8 @@ class HeatValues:
         self.packages = PackageLines(cores, episodes, clock)
 
     def cpu_cells(self, cell: CellSize, styles: Sequence[str]) -> list[tuple[Run, ...]]:
-        """Returns the cell of each CPU. `styles`: of the numbers, by step of the heat ramp."""
+        """Returns the cell of each CPU. `styles`: style keys of the numbers, by step of the heat
+        ramp."""
         size, has_halves = cell.width, cell.has_halves and not self.field.of_core
         coloured_cells = [level_cell(level, size, self.ascii) for level in self.levels]
         if size != NUMBER_WIDTH or has_halves:
@@ -458,7 +459,8 @@ class HeatValues:
     # --- the line of the selected core
 
     def core_runs(self, i: int, size: int) -> list[Run]:
-        """Returns a line on the core in row `i`: numbers, tasks, and reasons to doubt numbers."""
+        """Returns a line about the core in row `i`: numbers, tasks, and reasons to doubt
+        numbers."""
         core, cores = self.cores.rows[i], self.cores
         name = f" {'core' if cores.has_pairs else 'CPU'} {cores.name(i, '')}"
         pieces: list[Piece] = [(0, [(theme.CURSOR_SIGNS[0], "mark"), (name, "bright")])]

@@ -138,7 +138,7 @@ class HeatMap(PaneledView):
             title = heat.title(cell, self.width, self._hidden_text())
             self.header_lines = [title, heat.legend(cell, self.width, losses)]
         foot = [] if selected is None else heat.core_runs(selected, self.size.width)
-        is_beside = self.side_width and not self._losses  # what happened is beside the map
+        is_beside = self.side_width and not self._losses  # its panel is beside the map
         kinds: tuple[PanelKind, ...] = ("who",) if is_beside else PANEL_KINDS
         panels = self.make_panels(self.spare_lines - FOOTER_LINES, kinds=kinds)
         self.footer_lines = [*panels, (foot, "chosen")]
@@ -152,7 +152,7 @@ class HeatMap(PaneledView):
         is_high = height >= MIN_HEIGHT_FOR_REMEDY
         room = height - is_high * (REMEDY_LINES + 1)
         package_lines = self.cores.package_count + 1
-        has_packages = is_high and package_lines <= room // 2  # guests can have one for each CPU
+        has_packages = is_high and package_lines <= room // 2  # guests can have a package per CPU
         room -= has_packages * package_lines
         step_ns = 1 if is_past(self.session, self.interval) else VERDICT_STEP_NS
         moment = self.interval.time_ns // step_ns, self.session.log.indexed_ns
@@ -176,7 +176,7 @@ class HeatMap(PaneledView):
             if (verdict := self.verdict) is not None and verdict.remedy:
                 key = title_key(self.settings.captions["try"], "copy", size)
                 first, *others = strips.wrap_line(strips.safe_cells(verdict.remedy), size - 2)
-                texts = first, fit(" ".join(others), size - 2)  # the key shows a longer one in full
+                texts = first, fit(" ".join(others), size - 2)  # a key shows a cut text in full
                 remedy_lines = [strips.panel_title("try", "", size, key)]
                 remedy_lines += [[(f"  {text}", "key")] for text in texts]
                 lines[-REMEDY_LINES:-1] = [(runs, None) for runs in remedy_lines]

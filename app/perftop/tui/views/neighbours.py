@@ -298,7 +298,7 @@ class Neighbours(PaneledView, CursorCanvas):
         return [(" ", "text"), *panel_title("who takes from whom", text, size, legend(causes))]
 
     def _detail_lines(self, selected: Flow | None, flows: list[Flow]) -> list[list[Run]]:
-        """Returns lines on the selected flow, causes ruled out, and losses not measured here."""
+        """Returns lines about the selected flow, causes ruled out, and losses not measured here."""
         size = max(1, self.width - 2)
         lines: list[list[Run]] = []
         if selected is not None:

@@ -425,7 +425,7 @@ GUEST_COLUMNS = [
 
 
 class MachineCounters:
-    """The CPU time of the probe. Of a guest also the pressure, the load averages (mean numbers of
+    """The CPU time of the probe; for a guest, also the pressure, the load averages (mean numbers of
     tasks that ran or waited for a CPU), interrupts and context switches."""
 
     def __init__(self, machine: SimMachine, tables: Tables) -> None:

@@ -42,12 +42,12 @@ class Row(IntEnum):
     ENTRIES = 10  # number of entries into IDLE
     STEAL = 11
     BUSY = 12  # ns in which the OS runs a task on the CPU, halted or not
-    SYSTEM = 13  # ns x 1000 of BUSY in the kernel
-    IOWAIT = 14  # ns x 1000 of IDLE with I/O pending
+    SYSTEM = 13  # the part of BUSY in the kernel, in ps
+    IOWAIT = 14  # the part of IDLE with I/O pending, in ps
     SMI = 15  # number of SMIs
     ONLINE = 16  # ns online
-    TRAFFIC = 17  # bytes x 1000 to and from memory
-    MISSES = 18  # instructions x 1000 x `Load.misses`
+    TRAFFIC = 17  # memory traffic, in thousandths of bytes
+    MISSES = 18  # cache misses x 800 x 1000
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,7 +164,7 @@ class SimSource:
         return messages
 
     def close(self) -> None:
-        """There is nothing to stop."""
+        """Does nothing, because there is nothing to stop."""
 
     def _sample(self, *, is_batch_end: bool) -> list[Frame | Note]:
         """Returns the next frame, after notes if there are any. With `is_batch_end`, the frame has
