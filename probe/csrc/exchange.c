@@ -12,18 +12,18 @@ enum {
     SPINS = 1000 /* iterations of a spin between two reads of the clock */
 };
 
-/* Memory that the caller and the answerer, a thread on the other CPU, share. */
+/* Memory that the caller and the responder, a thread on the other CPU, share. */
 struct table {
-    _Alignas(LINE) _Atomic uint64_t turn; /* odd: the answerer's; even: the caller's; or OVER */
-    uint64_t seen;                        /* stamp of the answerer in its turn */
+    _Alignas(LINE) _Atomic uint64_t turn; /* odd: the responder's; even: the caller's; or OVER */
+    uint64_t received;                    /* stamp of the responder in its turn */
     _Alignas(LINE) uint64_t end_ns;       /* ns of CLOCK_MONOTONIC; constant, like the mask */
     int cpu;
-    struct pp_cpu_mask mask; /* contains only the answerer's CPU */
-    int rc;                  /* written by the answerer at its end */
+    struct pp_cpu_mask mask; /* contains only the responder's CPU */
+    int rc;                  /* written by the responder at its end */
 };
 
 static const uint64_t OVER = UINT64_MAX;
-static const uint64_t PLACING = UINT64_MAX - 1; /* the answerer is not on its CPU yet */
+static const uint64_t PLACING = UINT64_MAX - 1; /* the responder is not on its CPU yet */
 
 /* Spins until this turn begins. False: the exchanges are over, or the time is up. */
 static bool wait_for_turn(struct table *table, uint64_t turn)
@@ -40,7 +40,7 @@ static bool wait_for_turn(struct table *table, uint64_t turn)
     }
 }
 
-static void *answerer_main(void *arg)
+static void *responder_main(void *arg)
 {
     struct table *table = arg;
     int cpu;
@@ -52,7 +52,7 @@ static void *answerer_main(void *arg)
         return NULL;
     cpu = sched_getcpu();
     for (uint64_t turn = 1; wait_for_turn(table, turn); turn += 2) {
-        table->seen = pp_rdtsc();
+        table->received = pp_rdtsc();
         pp_store_release(&table->turn, turn + 1);
     }
     table->rc = cpu != table->cpu || sched_getcpu() != cpu ? -EXDEV : 0;
@@ -69,7 +69,7 @@ int pp_exchange_stamps(int cpu, uint32_t n, uint64_t limit_ns, pp_exchange *out)
 
     rc = pp_cpu_only(cpu, &table.mask);
     if (rc == 0)
-        rc = -pthread_create(&thread, NULL, answerer_main, &table);
+        rc = -pthread_create(&thread, NULL, responder_main, &table);
     if (rc)
         return rc;
     for (uint64_t turn = 1; wait_for_turn(&table, turn - 1) && done < n; turn += 2) {
@@ -77,8 +77,8 @@ int pp_exchange_stamps(int cpu, uint32_t n, uint64_t limit_ns, pp_exchange *out)
         pp_store_release(&table.turn, turn);
         if (!wait_for_turn(&table, turn + 1))
             break;
-        out[done].back = pp_rdtsc();
-        out[done].seen = table.seen;
+        out[done].returned = pp_rdtsc();
+        out[done].received = table.received;
         done++;
     }
     pp_store_release(&table.turn, OVER);

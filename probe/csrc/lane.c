@@ -14,10 +14,10 @@
 #include "slot.h"
 
 enum {
-    STACK = 64 << 10,   /* bytes: a lane needs a few KiB, and there may be a thousand lanes */
-    WIDE_TIMES = 4,     /* a read that takes this multiple of its usual length is wide */
-    WIDE_FLOOR = 20000, /* in stamps (5 to 20 us): a shorter read is never wide */
-    MEDIAN_STEP = 8     /* the estimated median changes by 1 / MEDIAN_STEP: x10 in 20 reads */
+    STACK = 64 << 10,      /* bytes: a lane needs a few KiB, and there may be a thousand lanes */
+    WIDE_FACTOR = 4,       /* a read that takes this multiple of its usual length is wide */
+    MIN_WIDE_READ = 20000, /* in stamps (5 to 20 us): a shorter read is never wide */
+    MEDIAN_STEP = 8        /* the estimated median changes by 1 / MEDIAN_STEP: x10 in 20 reads */
 };
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -94,7 +94,7 @@ static bool is_wide(struct pp_lane_row *row, uint64_t width)
         row->median += step;
     else if (width < usual)
         row->median -= step;
-    return usual != 0 && width > WIDE_FLOOR && width / WIDE_TIMES > usual;
+    return usual != 0 && width > MIN_WIDE_READ && width / WIDE_FACTOR > usual;
 }
 
 /* Reads `n` rows together, and repeats a wide read. Returns the first row's flags; `wide` is

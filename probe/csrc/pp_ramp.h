@@ -41,8 +41,8 @@ typedef struct pp_ramp_phase {
 typedef struct pp_ramp_order {
     uint64_t idle_ns; /* length of the sleep */
     uint32_t blocks;  /* number of blocks in a piece, the work between two stamps */
-    uint32_t growth;  /* a chunk has 1 / growth of the pieces before it in its phase, at least 1, */
-    uint32_t max_pieces; /* and at most this number of pieces */
+    /* A chunk has 1 / growth as many pieces as its phase has before it, from 1 to max_pieces. */
+    uint32_t growth, max_pieces;
     uint64_t counter; /* address of a pp_perf_group of one event with a page; or 0 */
 } pp_ramp_order;
 

@@ -38,9 +38,9 @@ int pp_timer_run(const pp_timer *timer, uint32_t n, uint64_t *ticks, uint64_t *v
 
 /* The stamps of one message to another CPU and back, in the order in which they were taken. */
 typedef struct pp_exchange {
-    uint64_t sent; /* by the caller's CPU */
-    uint64_t seen; /* stamp of the other CPU when it sees the message */
-    uint64_t back; /* by the caller's CPU */
+    uint64_t sent;     /* by the caller's CPU, before the message */
+    uint64_t received; /* by the other CPU, when it sees the message */
+    uint64_t returned; /* by the caller's CPU, when it sees the answer */
 } pp_exchange;
 
 /* Does up to n exchanges between the caller, which is pinned, and a thread pinned to `cpu`; stops

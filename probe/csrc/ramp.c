@@ -14,9 +14,9 @@ struct run {
     enum pp_clock clock;
     const struct pp_perf_group *counter; /* counts cycles; NULL: none */
     pp_ramp_result *result;
-    uint64_t blocks; /* number of blocks in a piece */
-    uint64_t before; /* ticks of the previous piece; a piece that takes 25 % more is suspect */
-    long switches;   /* involuntary context switches of the thread so far */
+    uint64_t blocks;     /* number of blocks in a piece */
+    uint64_t last_ticks; /* ticks of the previous piece; a piece that takes 25 % more is suspect */
+    long switches;       /* involuntary context switches of the thread so far */
 };
 
 /* TSC and cycle count at one moment. */
@@ -24,7 +24,7 @@ struct moment {
     uint64_t ticks, cycles;
 };
 
-static const struct pp_perf_group *counter_of(const pp_ramp_order *order)
+static const struct pp_perf_group *cycle_counter(const pp_ramp_order *order)
 {
     return (const struct pp_perf_group *)(uintptr_t)order->counter;
 }
@@ -98,7 +98,7 @@ static struct moment run_chunk(struct run *run, pp_ramp_chain chain, pp_ramp_chu
             chunk->longest_cycles = cycles;
         }
         from = to;
-        if (ticks > run->before + run->before / 4) {
+        if (ticks > run->last_ticks + run->last_ticks / 4) {
             long count = count_switches();
 
             chunk->switches += (uint32_t)(count - run->switches);
@@ -106,7 +106,7 @@ static struct moment run_chunk(struct run *run, pp_ramp_chain chain, pp_ramp_chu
             from = read_moment(run);
             chunk->aside += from.ticks - to.ticks;
         }
-        run->before = ticks;
+        run->last_ticks = ticks;
     }
     chunk->end = from.ticks;
     return from;
@@ -114,7 +114,7 @@ static struct moment run_chunk(struct run *run, pp_ramp_chain chain, pp_ramp_chu
 
 static int check_order(const pp_ramp_order *order, const pp_ramp_phase *phases, uint32_t n)
 {
-    const struct pp_perf_group *counter = counter_of(order);
+    const struct pp_perf_group *counter = cycle_counter(order);
     uint32_t isas = pp_ramp_isas();
 
     if (n == 0 || order->blocks == 0 || order->growth == 0 || order->max_pieces == 0)
@@ -158,8 +158,8 @@ static int run_phases(struct run *run, const pp_ramp_order *order, const pp_ramp
 int pp_ramp_run(const pp_ramp_order *order, const pp_ramp_phase *phases, uint32_t n_phases,
                 pp_ramp_chunk *chunks, uint32_t capacity, pp_ramp_result *result)
 {
-    struct run run = {.blocks = order->blocks, .before = UINT64_MAX / 2,
-                      .counter = counter_of(order), .result = result};
+    struct run run = {.blocks = order->blocks, .last_ticks = UINT64_MAX / 2,
+                      .counter = cycle_counter(order), .result = result};
     int cpu = sched_getcpu(), rc = check_order(order, phases, n_phases);
     uint64_t off, wake_ns;
 

@@ -3,11 +3,11 @@
 #include <errno.h>
 #include <stdlib.h>
 
-int pp_ring_init(struct pp_ring *r, uint64_t at_least, uint64_t words)
+int pp_ring_init(struct pp_ring *r, uint64_t min_entries, uint64_t words)
 {
     uint64_t capacity = 1;
 
-    while (capacity < at_least)
+    while (capacity < min_entries)
         capacity *= 2;
     r->data = calloc(capacity * words, sizeof *r->data);
     if (r->data == NULL)

@@ -24,8 +24,8 @@ struct pp_ring {
     uint64_t words;                                /* number of words in an entry */
 };
 
-/* Creates a ring of at least `at_least` entries of `words` words each. 0 or -ENOMEM. */
-int pp_ring_init(struct pp_ring *r, uint64_t at_least, uint64_t words);
+/* Creates a ring of at least `min_entries` entries of `words` words each. 0 or -ENOMEM. */
+int pp_ring_init(struct pp_ring *r, uint64_t min_entries, uint64_t words);
 void pp_ring_free(struct pp_ring *r);
 
 static inline uint64_t *pp_ring_entry(const struct pp_ring *r, uint64_t n)

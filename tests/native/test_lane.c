@@ -30,9 +30,9 @@ static void wide_is_more_than_four_times_the_usual(void)
     uint64_t usual = row.median;
 
     CHECK(usual >= USUAL - USUAL / 4 && usual <= USUAL + USUAL / 4);
-    CHECK(!is_wide(&row, WIDE_TIMES * usual));
+    CHECK(!is_wide(&row, WIDE_FACTOR * usual));
     row.median = usual;
-    CHECK(is_wide(&row, WIDE_TIMES * (usual + 1)));
+    CHECK(is_wide(&row, WIDE_FACTOR * (usual + 1)));
     CHECK(row.median == usual + usual / MEDIAN_STEP + 1); /* one outlier moves it by one step */
 }
 
@@ -41,8 +41,8 @@ static void nothing_below_the_floor_is_wide(void)
 {
     struct pp_lane_row row = row_with_usual_width(10);
 
-    CHECK(!is_wide(&row, WIDE_FLOOR));
-    CHECK(is_wide(&row, WIDE_FLOOR + 1));
+    CHECK(!is_wide(&row, MIN_WIDE_READ));
+    CHECK(is_wide(&row, MIN_WIDE_READ + 1));
 }
 
 static void the_usual_width_rises_and_falls(void)

@@ -26,7 +26,7 @@ static int cpus[2], n_cpus;
 
 static pthread_t caller;
 /* Which of the thread's next reads of its CPU returns another CPU; 0: none. */
-static int wrong_read_of_caller, wrong_read_of_answerer;
+static int wrong_read_of_caller, wrong_read_of_responder;
 
 int __real_sched_getcpu(void);
 int __wrap_sched_getcpu(void);
@@ -34,7 +34,7 @@ int __wrap_sched_getcpu(void);
 int __wrap_sched_getcpu(void)
 {
     int *countdown =
-        pthread_equal(pthread_self(), caller) ? &wrong_read_of_caller : &wrong_read_of_answerer;
+        pthread_equal(pthread_self(), caller) ? &wrong_read_of_caller : &wrong_read_of_responder;
 
     return __real_sched_getcpu() + (*countdown && --*countdown == 0);
 }
@@ -179,8 +179,9 @@ static void one_clock_orders_all_stamps(void)
 
     CHECK(done >= 0 && done <= N);
     for (int i = 0; i < done; i++) {
-        CHECK(exchanges[i].sent < exchanges[i].seen && exchanges[i].seen < exchanges[i].back);
-        CHECK(i == 0 || exchanges[i - 1].back < exchanges[i].sent);
+        CHECK(exchanges[i].sent < exchanges[i].received);
+        CHECK(exchanges[i].received < exchanges[i].returned);
+        CHECK(i == 0 || exchanges[i - 1].returned < exchanges[i].sent);
     }
 }
 
@@ -197,9 +198,9 @@ static void two_cpus_answer_each_other(void)
     }
     CHECK(done > 1 && done <= N);
     for (int i = 0; i < done; i++) {
-        CHECK(exchanges[i].sent < exchanges[i].back);
-        CHECK(i == 0 || (exchanges[i - 1].back < exchanges[i].sent &&
-                         exchanges[i - 1].seen < exchanges[i].seen));
+        CHECK(exchanges[i].sent < exchanges[i].returned);
+        CHECK(i == 0 || (exchanges[i - 1].returned < exchanges[i].sent &&
+                         exchanges[i - 1].received < exchanges[i].received));
     }
 }
 
@@ -208,10 +209,10 @@ static void a_thread_that_was_moved_is_an_error(void)
     wrong_read_of_caller = 2; /* at its end */
     CHECK(pp_exchange_stamps(cpus[0], N, 200000000, exchanges) == -EXDEV);
     for (int i = 1; i <= 2; i++) { /* at its start, at its end */
-        wrong_read_of_answerer = i;
+        wrong_read_of_responder = i;
         CHECK(pp_exchange_stamps(cpus[0], N, 200000000, exchanges) == -EXDEV);
     }
-    CHECK(wrong_read_of_caller == 0 && wrong_read_of_answerer == 0);
+    CHECK(wrong_read_of_caller == 0 && wrong_read_of_responder == 0);
     wrong_read_of_caller = 2;
     CHECK(run_of(PP_TIMER_RDTSC, 1, -1, 0, N) == -EXDEV);
 }

@@ -84,8 +84,8 @@ def schedule_of(text: str) -> Schedule:
 def amounts_between(schedule: Schedule, t0: int, t1: int) -> Ints:
     """Returns the integrals of a schedule over [t0, t1) ns; axes (Row, slot)."""
     cursor = ScheduleCursor(schedule)
-    before = cursor.up_to(t0)
-    return cursor.up_to(t1) - before
+    before = cursor.totals_until(t0)
+    return cursor.totals_until(t1) - before
 
 
 def bin_edges(end_ns: int, bin_ns: int, bins: int) -> np.ndarray:

@@ -244,11 +244,11 @@ def ascii_line(line: str) -> str:
 EIGHTHS = " ▁▂▃▄▅▆▇█"
 
 
-def bar_chart(counts: Sequence[int], signs: str) -> str:
-    """Returns a chart of one line, with a character of `signs` for each count: the last one for the
+def bar_chart(counts: Sequence[int], chars: str) -> str:
+    """Returns a chart of one line, with a character of `chars` for each count: the last one for the
     highest count, and the first one only for 0."""
-    highest, last = max(counts, default=0), len(signs) - 1
-    return "".join(signs[-(-count * last // highest) if count else 0] for count in counts)
+    highest, last = max(counts, default=0), len(chars) - 1
+    return "".join(chars[-(-count * last // highest) if count else 0] for count in counts)
 
 
 def did_you_mean(word: str, known_words: Iterable[str], alternative: str = "") -> str:

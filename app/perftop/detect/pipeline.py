@@ -266,12 +266,12 @@ class Neighbours(Detector):
                 return first
         self.siblings.regroup(batch.cores)
         last = self.hypervisor.skip_calm_samples(batch, first, last)
-        with_records = [index for index in batch.cached(_with_records) if first <= index < last]
+        record_indexes = [index for index in batch.cached(_record_indexes) if first <= index < last]
         while first < last:
-            changes = (i for i in with_records if i >= first and self._shows_change(batch, i))
+            changes = (i for i in record_indexes if i >= first and self._shows_change(batch, i))
             end = next(changes, last - 1) + 1
             due = self._learn(batch, first, end)
-            for index in with_records:
+            for index in record_indexes:
                 if first <= index < due:
                     self._read_records(batch, index)
                     time_ns, busy = int(batch.time_ns[index]), batch.cached(busy_cpus)[index]
@@ -356,7 +356,7 @@ class Neighbours(Detector):
         return None
 
 
-def _with_records(batch: SampleBatch) -> list[int]:
+def _record_indexes(batch: SampleBatch) -> list[int]:
     """Returns the indexes of the samples with records of tasks or of L3s."""
     frames = batch.frames
     return [index for index, frame in enumerate(frames) if not _RECORDS.isdisjoint(frame.records)]

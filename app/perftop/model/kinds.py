@@ -479,7 +479,7 @@ KERNEL_WORK = {
 }
 """Kinds of kernel work that samples show: a text to which the function is added, and a remedy. A
 remedy in COSTLY_SETTINGS has priority."""
-LOST_KERNEL_WORK = {"clock", "lock", "mitigation"}
+WASTED_KERNEL_WORK = {"clock", "lock", "mitigation"}
 """Kinds of kernel work whose result no program needs, so that all of it is a loss."""
 CLOCK_CAPS: dict[str, tuple[str, str]] = {
     "scaling_max_freq": ("The limit scaling_max_freq", "cpupower frequency-set -u CLOCK"),

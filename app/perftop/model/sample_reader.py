@@ -94,12 +94,12 @@ class SampleBatch:
 
 def task_snapshots(batch: SampleBatch) -> dict[int, TaskSnapshot]:
     """Returns the task records in the batch, by index of the sample. Not every sample has one."""
-    records = ((index, batch.frames[index].records) for index in batch.cached(with_records))
+    records = ((index, batch.frames[index].records) for index in batch.cached(record_indexes))
     snapshots = ((index, TaskSnapshot.from_records(of_frame)) for index, of_frame in records)
     return {index: snapshot for index, snapshot in snapshots if snapshot is not None}
 
 
-def with_records(batch: SampleBatch) -> list[int]:
+def record_indexes(batch: SampleBatch) -> list[int]:
     """Returns the indexes of the samples with records."""
     return [index for index, frame in enumerate(batch.frames) if frame.records]
 

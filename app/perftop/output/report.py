@@ -21,8 +21,8 @@ from perftop.model.kinds import (
     KERNEL_WORK,
     KINDS,
     LOG_CLUES,
-    LOST_KERNEL_WORK,
     STEAL_CAUSE,
+    WASTED_KERNEL_WORK,
     Episode,
     cause_of,
     kind_of,
@@ -164,7 +164,7 @@ class Report:
         return self.totals.losses
 
     @property
-    def is_partly_seen(self) -> bool:
+    def has_missed_tasks(self) -> bool:
         """Whether shares are only of a part of the command: short-lived tasks were missed."""
         return self.seen_share < MIN_RECORDED_SHARE
 
@@ -317,7 +317,7 @@ def _kernel_clues(report: Report) -> list[Clue]:
     for shares in sorted(by_kind.values(), key=lambda shares: -sum(shares.values())):
         share, main = min(1.0, sum(shares.values())), max(shares, key=lambda work: shares[work])
         kind = main.kind
-        is_lost = kind in LOST_KERNEL_WORK
+        is_lost = kind in WASTED_KERNEL_WORK
         min_share = MIN_LOST_SHARE if is_lost else MIN_WORK_SHARE
         if kind in clues or kind not in KERNEL_WORK or share < min_share:
             continue

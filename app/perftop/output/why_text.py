@@ -85,7 +85,7 @@ class _Answer:
         if report.is_too_short:
             length = short_duration(report.sums.whole_s)
             bound, reason = "only", "too short a time to give shares of it"
-            if report.is_partly_seen:
+            if report.has_missed_tasks:
                 bound, reason = "at least", "too little of which was seen to give shares of it"
             return [f"{self.subject} wanted a CPU for {bound} {length}, {reason}."]
         if not report.named_findings:
@@ -93,7 +93,7 @@ class _Answer:
         first = report.named_findings[0]
         if report.job is None and (first.cause == STEAL_CAUSE or first.headline):
             return self.loss_of_victims()
-        if report.is_partly_seen:
+        if report.has_missed_tasks:
             return self.seen_loss()
         if report.job and report.sums.whole_s < MIN_WANTED_SHARE * report.totals.elapsed_s:
             return self.loss_of_sleeper()
@@ -134,7 +134,7 @@ class _Answer:
         text = f"Nothing {slowing_text} {self.name} down ({lost_percent} % lost in total)."
         if not report.totals.times.has_waits:
             text = f"No slowdown of {self.name} was found; how long tasks waited is not known."
-        elif report.is_partly_seen:
+        elif report.has_missed_tasks:
             text = f"Nothing was seen to slow {self.name} down, but {self.seen_part()}."
         bounds = [clue.highest_share for clue in report.clues if isfinite(clue.highest_share)]
         sampled = [clue for clue in report.clues if isfinite(clue.lost_share)]
@@ -308,14 +308,14 @@ def cause_rows(report: Report, notes: Mapping[Cause, str] | None = None) -> list
         rows.append([(f"{'':{INDENT}}+ {len(hidden_findings)} more", "dim")])
     rows.append([])
     elapsed_s, lost_s = report.totals.elapsed_s, named[0].lost_s
-    is_whole_job = report.job is not None and report.is_whole_run and not report.is_partly_seen
+    is_whole_job = report.job is not None and report.is_whole_run and not report.has_missed_tasks
     if is_whole_job and report.past_tense and isfinite(report.lost_ratio):
         # The work's CPU seconds, without all losses, shared evenly by all CPUs.
         least_s = report.sums.whole_s * (1 - report.lost_ratio) / len(report.session.selected)
         least_s = min(elapsed_s, max(elapsed_s - lost_s, least_s))
         text = f"without the first cause, the same work takes at least {least_s:.1f} s"
         rows += _labelled_lines("then", f"{text} of {elapsed_s:.1f} s (inferred)")
-    if report.is_partly_seen:
+    if report.has_missed_tasks:
         text = f"{whole_percent(report.seen_share)} of its CPU time; the shares are of this part"
         rows += _labelled_lines("seen only", text)
     ruled_out = ", ".join(report.ruled_out_losses) or "nothing"

@@ -240,7 +240,7 @@ class Probe:
         killed = code < 0 or code > 128
         return self._failure() if killed or self._stderr.strip() else None
 
-    def _failure(self, tail: str = "") -> Failed:
+    def _failure(self, suffix: str = "") -> Failed:
         self._reader.join(MAX_STDERR_WAIT_S)
         code = self.process.returncode
         signal_number = 0
@@ -268,7 +268,7 @@ class Probe:
             hint = f"; its registers stay programmed · {fix}"
         status = code if code is not None and code > 0 and not signal_number else 1
         return Failed(
-            f"{remote_name}the probe {end_text} without an error message{tail}{hint}", status
+            f"{remote_name}the probe {end_text} without an error message{suffix}{hint}", status
         )
 
 

@@ -229,14 +229,14 @@ class LinkedStream(_ClosingStream):
         self._probe, self._restarts = probe, restarts
         self._connection = ProbeStream(probe)
         self._joiner = StreamJoiner()
-        self._is_up = False
+        self._has_hello = False
         """Whether the current connection has sent its hello."""
 
     async def __aiter__(self) -> AsyncIterator[list[wire.Message]]:
         pinging = asyncio.create_task(self._ping())
         try:
             while True:
-                self._is_up = False
+                self._has_hello = False
                 self._connection.disconnect()
                 self._connection = ProbeStream(self._probe, self.link.count)
                 try:
@@ -256,7 +256,7 @@ class LinkedStream(_ClosingStream):
 
     async def _ping(self) -> None:
         while True:
-            if self._is_up:
+            if self._has_hello:
                 self.link.ping()
             await asyncio.sleep(PING_PERIOD_S)
 
@@ -279,7 +279,7 @@ class LinkedStream(_ClosingStream):
                     self._joiner, joined_messages = StreamJoiner(message), [message]
                 else:
                     joined_messages = self._joiner.gap_notes(message, reason)
-                self._is_up = True
+                self._has_hello = True
             elif isinstance(message, wire.Note) and message.kind == "echo":
                 self.link.on_echo(message)
             else:
@@ -289,12 +289,12 @@ class LinkedStream(_ClosingStream):
     def _mark_broken(self, failed: Failed) -> None:
         """Marks the link as broken. Raises the failure if another attempt would be useless: there
         was no hello yet, or the stream was invalid."""
-        is_invalid = self._is_up and not isinstance(failed, BrokenLink)
+        is_invalid = self._has_hello and not isinstance(failed, BrokenLink)
         if self._joiner.hello is None or is_invalid or isinstance(failed, StreamEnded):
             raise failed
         if self.link.is_over:
             raise StreamEnded(f"{failed}; there is no time left to try again")
-        self._is_up = False
+        self._has_hello = False
         self.link.set_broken(str(failed))
 
     async def _reconnect(self) -> None:

@@ -411,7 +411,7 @@ class Totals(TaskTimeSpan):
 # --- Likely reasons for losses whose cost is not measured.
 
 MAX_NAMES, MAX_NAME_LENGTH = 64, 64
-MAX_WORKS = 1024
+MAX_HINT_ENTRIES = 1024
 
 
 class KernelWork(NamedTuple):
@@ -455,7 +455,7 @@ class RecordHints:
                         case [str(kind), str(function), int(pid), str(comm), int(ns)] if ns > 0:
                             words = (safe_text(name, MAX_NAME_LENGTH) for name in (function, comm))
                             work = KernelWork(kind, next(words), pid, next(words))
-                            if work in self.kernel_s or len(self.kernel_s) < MAX_WORKS:
+                            if work in self.kernel_s or len(self.kernel_s) < MAX_HINT_ENTRIES:
                                 self.kernel_s[work] = self.kernel_s.get(work, 0.0) + ns / 1e9
         for group in memory_groups(records) if "memory" in records else ():
             known_group = self.groups_at_limit.get(group.name)
@@ -464,7 +464,7 @@ class RecordHints:
                 hits, pages = sums.hits + group.hits, sums.pages_read_back + group.pages_read_back
                 sums = group._replace(hits=hits, pages_read_back=pages, pids=sums.pids)
             if sums.hits and (known_group or len(self.groups_at_limit) < MAX_NAMES):
-                members = sums.pids | group.pids if len(sums.pids) < MAX_WORKS else sums.pids
+                members = sums.pids | group.pids if len(sums.pids) < MAX_HINT_ENTRIES else sums.pids
                 self.groups_at_limit[group.name] = sums._replace(pids=members)
         for message in log if isinstance(log, list) else ():
             match message:

@@ -23,7 +23,7 @@ from perftop.detect.pipeline import Detection
 from perftop.model.differences import suspended_ns
 from perftop.model.kinds import Episode
 from perftop.model.numbers import MACHINE
-from perftop.model.sample_reader import SampleBatch, SampleReader, task_snapshots, with_records
+from perftop.model.sample_reader import SampleBatch, SampleReader, record_indexes, task_snapshots
 from perftop.model.smt import Calibration
 from perftop.model.tasks import TaskSnapshot, ThreadActivity
 from perftop.session import episodes
@@ -234,7 +234,7 @@ class Session:
         if self._summarises:
             self.distribution.add(batch, first, last)
         snapshot_before = self.snapshot
-        for index in batch.cached(with_records):
+        for index in batch.cached(record_indexes):
             if not first <= index < last:
                 continue
             frame = batch.frames[index]

@@ -476,7 +476,7 @@ def _verdict_runs(pair: PairState, key: str) -> list[list[Run]]:
     row = next((row for row in pair.comparison.rows if row.number.key == key), None)
     if row is None:
         return []
-    style = "alarm" if row.verdict == "worse" else "bright" if row.is_sure else "dim"
+    style = "alarm" if row.verdict == "worse" else "bright" if row.is_clear else "dim"
     room = pair.verdict_width - 1
     change = change_text(row, "+-" if pair.ascii else "±").strip().replace("-", "−")
     a, b = (format_like(row.number, value, row.side_a) for value in (row.side_a, row.side_b))
@@ -496,7 +496,7 @@ def _verdict_runs(pair: PairState, key: str) -> list[list[Run]]:
         starts_s = [(e.start_ns - origin_ns) / 1e9 for e in episodes if (e.kind, e.cause) == cause]
         start = f", {min(starts_s):+.0f} s" if starts_s else ""
         name = cut(cause_of(cause[1]).name, room - 2 - len(start))
-        sign = f" {kind_of_cause(*cause).marker} ", "alarm" if row.is_sure else "dim"
+        sign = f" {kind_of_cause(*cause).marker} ", "alarm" if row.is_clear else "dim"
         lines.append([sign, (name, "text"), (start, "dim")])
     return lines
 

@@ -146,7 +146,7 @@ def notes(recording: AnyRecording) -> Iterator[wire.Note]:
     for _ in session.play_parts(recording.messages(), lambda: recent_losses.due_ns):
         ended_episodes, cursor = session.log.ended_since(cursor)
         yield from map(to_note, ended_episodes)
-        yield from map(to_note, _newer(session.marks, last_mark))
+        yield from map(to_note, _episodes_after(session.marks, last_mark))
         last_mark = session.marks[-1] if session.marks else None
         if session.now_ns >= recent_losses.due_ns and session.frames > 1:
             recent_losses.last_seconds(session, recent_losses.add_totals(session))
@@ -154,7 +154,7 @@ def notes(recording: AnyRecording) -> Iterator[wire.Note]:
             if session.now_ns - last_sums_ns >= step_ns:  # replays store no finer steps
                 last_sums_ns = session.now_ns
                 yield _sums_note(session, recent_losses.history)
-            new_losses = _newer(session.log.losses, last_loss)
+            new_losses = _episodes_after(session.log.losses, last_loss)
             yield from (to_note(loss, LOSS_KIND) for loss in new_losses)
             last_loss = session.log.losses[-1] if session.log.losses else None
         if time.monotonic() > due_s:
@@ -168,7 +168,7 @@ def notes(recording: AnyRecording) -> Iterator[wire.Note]:
     yield wire.Note(COMPLETED_KIND, session.now_ns, "perftop")
 
 
-def _newer(episodes: Sequence[Episode], last: Episode | None) -> list[Episode]:
+def _episodes_after(episodes: Sequence[Episode], last: Episode | None) -> list[Episode]:
     """Returns the episodes after `last`; all if it is not among them."""
     return [*takewhile(lambda episode: episode is not last, reversed(episodes))][::-1]
 

@@ -152,7 +152,7 @@ def _met_conditions(condition: Condition, comparisons: Sequence[Comparison]) -> 
         if row.verdict == ONE_RUN or len(phase.side_a) == len(phase.side_b) == 1:
             reason = "one run per side (measure several runs: stat -r 5)"
             lines.append(f"{condition.text!r} cannot be decided: {reason}")
-        elif is_beyond_limit and (row.is_sure or row.verdict == SMALL):
+        elif is_beyond_limit and (row.is_clear or row.verdict == SMALL):
             lines.append(f"{condition.text!r} is met: {difference}")
     return lines
 

@@ -380,8 +380,8 @@ def disturbances_during(
     ]
 
 
-def _disturbance(what: str, found: str, matters: str) -> Disturbance:
-    return {"what": what, "found": found, "matters": matters}
+def _disturbance(source: str, amount: str, effect: str) -> Disturbance:
+    return {"what": source, "found": amount, "matters": effect}
 
 
 def _disturbances(

@@ -272,11 +272,11 @@ MAX_CPUS = 64
 
 
 class Exchange(NamedTuple):
-    """TSC values of a message and its reply: `sent` and `back` here, `received` there."""
+    """TSC values of a message and its reply: `sent` and `returned` here, `received` there."""
 
     sent: int
     received: int
-    back: int
+    returned: int
 
 
 class OffsetBounds(NamedTuple):
@@ -292,7 +292,7 @@ def offset_bounds(exchanges: Iterable[Exchange], step: float = 1.0) -> OffsetBou
     exchanges = list(exchanges)
     if not exchanges:
         return None
-    low = max(e.received - e.back for e in exchanges) - step
+    low = max(e.received - e.returned for e in exchanges) - step
     high = min(e.received - e.sent for e in exchanges) + step
     return OffsetBounds(low, high) if low <= high else None
 
@@ -360,7 +360,7 @@ def exchange_stamps(cpu: int, limit_s: float) -> list[Exchange]:
     `cpu`, for at most `limit_s`. Returns the exchanges. Raises OSError."""
     array: Any = ffi.new("pp_exchange[]", EXCHANGE_COUNT)
     count = check_result(lib.pp_exchange_stamps(cpu, EXCHANGE_COUNT, round(limit_s * 1e9), array))
-    return [Exchange(e.sent, e.seen, e.back) for e in array[0:count]]
+    return [Exchange(e.sent, e.received, e.returned) for e in array[0:count]]
 
 
 # --- JSON output ----------------------------------------------------------------------------------

@@ -183,7 +183,7 @@ class Quotas:
                 usages[group] = usage
         return {"groups": {**usages}, "pids": {**self._recorded_groups}} if usages else {}
 
-    def record_again(self) -> dict[str, dict[str, object]]:
+    def updated_record(self) -> dict[str, dict[str, object]]:
         """Returns the last record's groups with their current counts, even if their processes have
         ended; empty if there are none."""
         names = dict.fromkeys(chain.from_iterable(self._recorded_groups.values()))

@@ -247,7 +247,7 @@ class TaskScanner:
 
     def final_quotas(self) -> dict[str, Any]:
         """Returns the present quota counts of a process that has ended; usually empty."""
-        return _non_empty(quotas=self._quotas.record_again())
+        return _non_empty(quotas=self._quotas.updated_record())
 
     def take_records(self) -> dict[str, Any]:
         """Returns the records of a scan that ended since the last call; empty if none ended."""

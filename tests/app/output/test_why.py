@@ -38,8 +38,8 @@ from perftop.output.report import (
 from perftop.output.why_report import report, unmeasured_losses
 from perftop.output.why_text import answer, lines
 from perftop.session.losses import (
+    MAX_HINT_ENTRIES,
     MAX_NAMES,
-    MAX_WORKS,
     UNEXPLAINED,
     WAIT_CAUSE,
     Cause,
@@ -494,11 +494,11 @@ def test_few_groups_at_their_memory_limit_and_few_processes_are_kept() -> None:
         named = {f"/{number % 100}": [50_000_000, 1, 1, None]}
         hints.read_records({"memory": {"groups": named, "pids": {f"{number}": f"/{number % 2}"}}})
     assert len(hints.groups_at_limit) == MAX_NAMES
-    assert max(len(group.pids) for group in hints.groups_at_limit.values()) < MAX_WORKS
+    assert max(len(group.pids) for group in hints.groups_at_limit.values()) < MAX_HINT_ENTRIES
     for number in range(3000):
         named = {"/0": [50_000_000, 1, 1, None]}
         hints.read_records({"memory": {"groups": named, "pids": {f"{9000 + number}": "/0"}}})
-    assert len(hints.groups_at_limit["/0"].pids) == MAX_WORKS
+    assert len(hints.groups_at_limit["/0"].pids) == MAX_HINT_ENTRIES
 
 
 @pytest.mark.parametrize(("util", "caches_gb", "uncore_ghz", "clue_text"), [
@@ -591,7 +591,7 @@ def test_a_report_on_a_recorded_command_has_the_share_of_it_that_was_seen(
         session.apply(Note("run-end", session.now_ns, data=end))
     result = report(session, is_past=True)
     assert result.seen_share == pytest.approx(share, nan_ok=True)
-    assert result.is_partly_seen is (share == 0.3)
+    assert result.has_missed_tasks is (share == 0.3)
     assert isnan(report(session, totals=session.totals()).seen_share), "of a part, it is unknown"
 
 

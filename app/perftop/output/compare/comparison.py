@@ -70,7 +70,7 @@ class Row:
     """Probability of a difference this large by chance, corrected for the number of rows (Holm)."""
     is_ranked: bool
     """Whether medians are compared, by ranks."""
-    is_sure: bool
+    is_clear: bool
     """Whether the difference exceeds the noise and is at least MIN_DIFFERENCE."""
     verdict: str
     cause: Cause | None = None
@@ -176,7 +176,7 @@ def compare(
             _row(pair, extra_loss, *(no_chance if pair.difference is None else next(chances)))
             for pair in phase
         ]
-        explained_keys = {row.number.key for row in rows if row.is_sure and row.cause is not None}
+        explained_keys = {row.number.key for row in rows if row.is_clear and row.cause is not None}
         state_a, state_b = shared_state(a), shared_state(b)
         # States known for only one side are not compared.
         common_keys = [key for key in SETTING_NAMES | state_a if key in state_a and key in state_b]
@@ -283,11 +283,11 @@ def _row(pair: _Pair, extra_loss: dict[Cause, float], chance: float, level: floa
         change, ranked = pair.difference.value, pair.difference.is_ranked
         interval = pair.difference.interval(level)
     exceeds_noise = interval is not None and chance < 1 - CONFIDENCE and abs(change) >= RESOLUTION
-    is_sure = exceeds_noise and abs(change) >= MIN_DIFFERENCE
+    is_clear = exceeds_noise and abs(change) >= MIN_DIFFERENCE
     if interval is None:
         unsteady = pair.from_single_runs and abs(change) >= RESOLUTION
         verdict = ONE_RUN if not pair.from_single_runs else UNSTEADY if unsteady else NOISE
-    elif not is_sure:
+    elif not is_clear:
         verdict = SMALL if exceeds_noise else NOISE
     elif better:
         verdict = "better" if b_minus_a * better > 0 else "worse"
@@ -299,11 +299,11 @@ def _row(pair: _Pair, extra_loss: dict[Cause, float], chance: float, level: floa
         for cause, share in extra_loss.items()
         if pair.number.key in _explained_keys(cause) and share * b_minus_a * better < 0
     }
-    costs = explaining_losses if is_sure else {}
+    costs = explaining_losses if is_clear else {}
     cause = max(costs, key=costs.__getitem__, default=None)
     return Row(
         pair.number, pair.side_a, pair.side_b,
-        change, interval, chance, ranked, is_sure, verdict, cause,
+        change, interval, chance, ranked, is_clear, verdict, cause,
     )  # fmt: skip
 
 
@@ -322,7 +322,7 @@ def headline(compared: Sequence[Comparison]) -> str:
 def answer_sentences(compared: Sequence[Comparison]) -> list[str]:
     """Returns a sentence about the clear difference with the highest `clarity`, and one about the
     run time if that is a different row."""
-    rows = [(phase, row) for phase in compared for row in phase.rows if row.is_sure]
+    rows = [(phase, row) for phase in compared for row in phase.rows if row.is_clear]
     phase, row = max(rows, key=lambda pair: pair[1].clarity, default=(None, None))
     if phase is None or row is None:
         return _sentences_without_difference(compared)
@@ -334,7 +334,7 @@ def answer_sentences(compared: Sequence[Comparison]) -> list[str]:
     time = next((r for r in phase.rows if r.number.key in TIME_KEYS), None)
     if time is None or time is row or time.interval is None:
         return sentences
-    if not time.is_sure:
+    if not time.is_clear:
         return [*sentences, f"{_possible_difference_text(phase, time)}."]
     return [*sentences, f"{_difference_text(time)}{'' if reason else _cause_text(phase, time)}."]
 
@@ -442,7 +442,7 @@ def next_step(compared: Sequence[Comparison]) -> str:
     known noise; '' if the result is clear or nothing would help."""
     pairs = [(phase, row) for phase in compared for row in phase.rows if row.interval is not None]
     pairs.sort(key=lambda pair: pair[1].number.key not in TIME_KEYS)
-    if not pairs or pairs[0][1].is_sure or pairs[0][1].is_same:
+    if not pairs or pairs[0][1].is_clear or pairs[0][1].is_same:
         return ""
     phase, row = pairs[0]
     power = _detection_power(phase, row, sum(len(phase.rows) for phase in compared))
@@ -464,18 +464,18 @@ def work_sentence(phase: Comparison) -> str:
     if IPC or instructions are inconclusive."""
     rows = {row.number.key: row for row in phase.rows}
     instructions, ipc, clock = (rows.get(key) for key in ("instructions", "ipc", "busy_hz"))
-    if instructions is None or ipc is None or not ipc.is_sure:
+    if instructions is None or ipc is None or not ipc.is_clear:
         return ""
     if instructions.verdict in {NOISE, SMALL}:
         work = "the same work"
-    elif instructions.is_sure:
+    elif instructions.is_clear:
         adjective = "more" if instructions.side_b > instructions.side_a else "fewer"
         work = f"{instructions.size_text} {adjective} instructions"
     else:
         return ""
     cycles = "fewer" if ipc.side_b > ipc.side_a else "more"
     text = f"B does {work} in {cycles} cycles (IPC)"
-    if clock is not None and clock.is_sure:
+    if clock is not None and clock.is_clear:
         per_second = "fewer" if clock.side_b < clock.side_a else "more"
         conjunction = "and" if per_second != cycles else "but"
         text += f", {conjunction} has {clock.size_text} {per_second} of them in each second"
@@ -485,13 +485,13 @@ def work_sentence(phase: Comparison) -> str:
 def open_questions(compared: Sequence[Comparison]) -> Iterator[str]:
     """Yields a sentence for each question that the comparison leaves open."""
     first, rows = compared[0], [row for phase in compared for row in phase.rows]
-    is_sure = any(row.is_sure for row in rows)
+    is_clear = any(row.is_clear for row in rows)
     linked_labels = [
         setting_label(state.key) for state in first.differing_states if state.explained_keys
     ]
     other_keys = (state.key for state in first.differing_states if not state.explained_keys)
     other_labels = [setting_label(key) for key in other_keys if key not in UNEXPLAINING_STATES]
-    if is_sure and other_labels:
+    if is_clear and other_labels:
         names = join_words(other_labels)
         if linked_labels:
             yield f"whether {names} matters: it changed together with {join_words(linked_labels)}"
@@ -503,7 +503,7 @@ def open_questions(compared: Sequence[Comparison]) -> Iterator[str]:
         yield f"which of {join_words(linked_labels)} it is: they changed together"
     if first.within_runs and any(row.interval is not None for row in rows):
         yield "how much runs vary: intervals are from blocks of time within one run"
-    elif first.files == (1, 1) and is_sure and not first.is_interleaved:
+    elif first.files == (1, 1) and is_clear and not first.is_interleaved:
         yield (
             "how much sessions vary: each side is one file; run both in turn (stat -r 5 -A 'CMD' "
             "-B 'CMD'), or measure A B A B and compare: diff --a A1 A2 --b B1 B2"

@@ -69,7 +69,7 @@ def lines(
     rows, last = [row for phase in compared for row in phase.rows], SMALL_SHARE_ENDS[-1]
     ends = sorted(max(map(abs, row.interval)) for row in rows if row.interval)
     sizes = [*(abs(row.change) for row in rows), *ends[: (len(ends) + 1) // 2]]
-    sizes += [abs(end) for row in rows if row.is_sure for end in row.interval or ()]
+    sizes += [abs(end) for row in rows if row.is_clear for end in row.interval or ()]
     longest = max((size for size in sizes if size <= last), default=last)
     scale = next(scale for scale in SMALL_SHARE_ENDS if scale >= longest)
     answer = headline(compared)
@@ -148,7 +148,7 @@ def _label(row: Row) -> str:
 
 def _row(phase: Comparison, row: Row, scale: float, *, unicode: bool) -> list[Run]:
     """Returns the row of a number. Only a clear difference is bright, and red where B is worse."""
-    style = "" if row.is_sure else "dim"
+    style = "" if row.is_clear else "dim"
     verdict = verdict_word(row)
     emphasis = "worse" if row.verdict == "worse" else style
     sides = [
@@ -242,7 +242,7 @@ def _draw_interval(row: Row, scale: float) -> str:
     cells[middle], x = "│", cell(row.change)
     low, high = map(cell, row.interval or (row.change, row.change))
     for column in range(max(0, low), min(SCALE_CELLS - 1, high) + 1):
-        if column == middle and row.is_sure:
+        if column == middle and row.is_clear:
             continue  # the interval ends within this cell, and 0 is not in it
         cells[column] = "┼" if column == middle else "─"
     if 0 <= x < SCALE_CELLS:

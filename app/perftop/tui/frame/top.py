@@ -364,7 +364,7 @@ class TopLines(FrameLines):
         if session is not None and interval is not None:
             self.verdict = verdict_at(session, interval, is_range=status.is_range)
             if self.verdict is not None and now is not None:
-                self.verdict = self.verdict.with_state_of_now(verdict_at(session, now))
+                self.verdict = self.verdict.with_current_state(verdict_at(session, now))
         alert = alert_line(session, interval, status, width, self.verdict)
         # Tiles replace the machine's numbers if no clock is counted.
         has_tiles = session is not None and not session.evaluator.variants["busy_hz"]

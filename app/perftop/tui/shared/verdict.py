@@ -111,7 +111,7 @@ class Verdict:
     def with_first_evidence(self, piece: str) -> Verdict:
         return replace(self, evidence=(piece, *self.evidence))
 
-    def with_state_of_now(self, verdict: Verdict | None) -> Verdict:
+    def with_current_state(self, verdict: Verdict | None) -> Verdict:
         """Returns this verdict on a past moment, with the verdict on the present added to its
         evidence."""
         if verdict is None or verdict.report is None:

@@ -105,8 +105,8 @@ def run_pattern(begin_ns: int, period_ns: int, work_ns: int, periods: int) -> li
     return [_work_span(span) for span in spans]
 
 
-def _work_span(s: Any) -> WorkSpan:
-    return WorkSpan(s.begin, s.end, s.begin_ns, s.end_ns, s.cpu_ns, s.cpu)
+def _work_span(span: Any) -> WorkSpan:
+    return WorkSpan(span.begin, span.end, span.begin_ns, span.end_ns, span.cpu_ns, span.cpu)
 
 
 T = TypeVar("T")

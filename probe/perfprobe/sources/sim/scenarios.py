@@ -25,11 +25,11 @@ from perfprobe.sources.sim.script import (
 
 # --- the scenarios guest and demo -----------------------------------------------------------------
 
-CONFIGURE = Load("configure", 320, 240, wander=500, active=850, kernel=420, iowait=150, steal=5)
+CONFIGURE = Load("configure", 320, 240, spread=500, active=850, kernel=420, iowait=150, steal=5)
 BUILD = Load("cc1plus", 955, 50, kernel=150, steal=5)
-LINK = Load("ld", 460, 160, wander=300, kernel=340, iowait=500, steal=5)
-DATABASE = Load("postgres", 430, 180, wander=350, kernel=290, iowait=300, steal=5)
-DUMP = Load("postgres", 700, 120, wander=150, kernel=360, iowait=350, steal=5)
+LINK = Load("ld", 460, 160, spread=300, kernel=340, iowait=500, steal=5)
+DATABASE = Load("postgres", 430, 180, spread=350, kernel=290, iowait=300, steal=5)
+DUMP = Load("postgres", 700, 120, spread=150, kernel=360, iowait=350, steal=5)
 COMPILERS = (
     TaskShare("cc1plus", 500, 380),
     TaskShare("cc1plus", 300, 520),
@@ -84,7 +84,7 @@ def _add_steal(script: Script, like: Stage, steal: int) -> None:
     script.add_episode("neighbour", "hypervisor", cpus, steal / 1000)
 
 
-CRON = Load("postgres", 240, 160, wander=600, ipc=820, kernel=310, iowait=180)
+CRON = Load("postgres", 240, 160, spread=600, ipc=820, kernel=310, iowait=180)
 LOST, DROP_MHZ = 0.31, 620
 
 
@@ -124,12 +124,20 @@ def demo(script: Script) -> None:
 # --- scenarios ------------------------------------------------------------------------------------
 
 HPL = Load("xhpl", 1000, ipc=2600, kernel=2, traffic=900)
-POSTGRES = Load("postgres", 420, 160, wander=600, ipc=820, kernel=310, iowait=180, traffic=2200)
+POSTGRES = Load("postgres", 420, 160, spread=600, ipc=820, kernel=310, iowait=180, traffic=2200)
 BACKUP = Load(
-    "pg_basebackup", 380, 120, start=120, wander=480, ipc=640, kernel=420, iowait=220, traffic=2600
+    "pg_basebackup",
+    380,
+    120,
+    start=120,
+    spread=480,
+    ipc=640,
+    kernel=420,
+    iowait=220,
+    traffic=2600,
 )
 COMPILE = Load("cc1plus", 960, 80, active=720, ipc=1250, kernel=90)
-MPI = Load("mpi_rank", 900, 180, wander=120, ipc=1500, kernel=60)
+MPI = Load("mpi_rank", 900, 180, spread=120, ipc=1500, kernel=60)
 AVX2 = Load("gemm_avx2", 1000, ipc=2300, kernel=2, license=1)
 AVX512 = Load("gemm_avx512", 1000, ipc=1900, kernel=2, license=2)
 TURBO_BIT = 12

@@ -250,7 +250,7 @@ class Schedule:
             chance = (random_bits(self._seed, 1, windows, self._slots) & 0x3FF) * 1000 >> 10
             length = np.where(chance[window_index] < slot["active"], length, 0)
         start = slot["start"] * PER_MILLE_NS + (
-            (bits & 0xFFFF) * slot["wander"] * PER_MILLE_NS >> 16
+            (bits & 0xFFFF) * slot["spread"] * PER_MILLE_NS >> 16
         )
         return np.minimum(start, CELL_NS - length), length
 
@@ -295,7 +295,7 @@ class ScheduleCursor:
             total = total + integrals(part, x).reshape(len(Row), -1)
         return total
 
-    def up_to(self, time_ns: int) -> Ints:
+    def totals_until(self, time_ns: int) -> Ints:
         return self.at_times(time_ns, np.full(self._schedule.machine.slots, time_ns, np.int64))
 
 

@@ -29,13 +29,13 @@ MIN_ACTIVE_DUTY = 100  # per mille of a cell; a core that works more counts as a
 @dataclass(frozen=True, slots=True)
 class Load:
     """The load of one CPU: in each cell it works once, for `duty` plus or minus half of `jitter`,
-    beginning between `start` and `start` + `wander` (all in per mille of a cell)."""
+    beginning between `start` and `start` + `spread` (all in per mille of a cell)."""
 
     comm: str = ""
     duty: int = 0
     jitter: int = 0
     start: int = 0
-    wander: int = 0
+    spread: int = 0
     active: int = 1000
     """Share of windows of 200 ms in which the CPU works at all."""
     ipc: int = 1000
@@ -173,8 +173,8 @@ CLIMB_MHZ = (1200, 1600, 2000, 2400, 2700, 2900)
 """Clocks in MHz of a core in its first cells after it was idle, one for each cell."""
 STREAM = Load("stream", 1000, ipc=420, kernel=4, traffic=12_000)
 LAMMPS = Load("lmp", 985, 20, ipc=1850, kernel=12, traffic=1600)
-NGINX = Load("nginx", 170, 130, wander=820, ipc=900, kernel=560)
-IDLE = Load(duty=3, jitter=4, wander=990, active=400, ipc=700, kernel=700)
+NGINX = Load("nginx", 170, 130, spread=820, ipc=900, kernel=560)
+IDLE = Load(duty=3, jitter=4, spread=990, active=400, ipc=700, kernel=700)
 
 
 @dataclass(slots=True, eq=False)

@@ -125,7 +125,7 @@ class SimWatchedJob:
     def add_ended_stages(self, cursor: ScheduleCursor, since_ns: int, until_ns: int) -> None:
         """Adds the times until the ends of stages in (since_ns, until_ns]."""
         for end_ns, stage in self._schedule.tables.stages.ends_between(since_ns, until_ns):
-            self._add(stage, cursor.up_to(end_ns))
+            self._add(stage, cursor.totals_until(end_ns))
 
     def record(self, stage: int, totals: Ints, online: NDArray[np.bool_]) -> dict[str, Any]:
         self._add(stage, totals)

@@ -58,10 +58,10 @@ def truth(spec: Spec | str, duration_s: float) -> Iterator[dict[str, Any]]:
 
 def _windows(schedule: Schedule, duration_ns: int) -> Iterator[dict[str, Any]]:
     cursor = ScheduleCursor(schedule)
-    totals_before = cursor.up_to(0)
+    totals_before = cursor.totals_until(0)
     for t0 in range(0, duration_ns, SECOND):
         t1 = min(t0 + SECOND, duration_ns)
-        totals_after = cursor.up_to(t1)
+        totals_after = cursor.totals_until(t1)
         totals, totals_before = totals_after - totals_before, totals_after
         times = {"start": t0 / SECOND, "end": t1 / SECOND}
         for core in range(schedule.machine.cores):

@@ -44,7 +44,7 @@ def test_noise_is_reported_as_a_difference_in_at_most_1_of_20_tables(
     runs: int, same: Draw, keys: list[str]
 ) -> None:
     result = comparison_rows(300, runs, same, same, keys)
-    assert rate(any(row.is_sure for row in rows) for rows in result) <= 0.05 + margin(0.05, 300)
+    assert rate(any(row.is_clear for row in rows) for rows in result) <= 0.05 + margin(0.05, 300)
 
 
 @cache
@@ -60,7 +60,7 @@ def sessions(files: int) -> float:
                 mean = draw.gauss(100, 0.7)
                 readings += side(["run_s"], lambda: draw.gauss(mean, 0.3), 5, file)  # noqa: B023
             sides.append(readings)
-        called += compare([("", sides[0], sides[1])])[0].rows[0].is_sure
+        called += compare([("", sides[0], sides[1])])[0].rows[0].is_clear
     return called / trials
 
 
@@ -125,7 +125,7 @@ def test_the_least_detectable_difference_is_detected_in_8_of_10(runs: int, rows:
         a = side(keys, lambda: draw.gauss(100, 1), runs)
         b = [Reading(one.numbers | {"run_s": draw.gauss(100 + moved, 1)}, {}, {})
              for one in side(keys, lambda: draw.gauss(100, 1), runs)]  # fmt: skip
-        result.append(compare([("", a, b)])[0].rows[0].is_sure)
+        result.append(compare([("", a, b)])[0].rows[0].is_clear)
     assert rate(result) == pytest.approx(0.8, abs=0.04 + margin(0.8, 400))
 
 
@@ -147,7 +147,7 @@ def test_a_difference_is_detected_despite_rare_slow_runs(runs: int) -> None:
     result = comparison_rows(200, runs, rarely_slow(100), rarely_slow(102))
     heavy = [rows[0] for rows in result if rows[0].is_ranked]
     assert len(heavy) > 100
-    assert rate(rows[0].is_sure for rows in result) >= 0.85
+    assert rate(rows[0].is_clear for rows in result) >= 0.85
     held = [row.interval[0] <= 0.02 <= row.interval[1] for row in heavy if row.interval]
     assert rate(held) >= 0.95 - margin(0.95, len(heavy))
 

@@ -254,7 +254,7 @@ def test_an_interval_is_a_line_that_may_end_in_an_arrow(
 ) -> None:
     row = dataclasses.replace(
         compare_runs(runs("run_s", 1.0, 1.1), runs("run_s", 1.2, 1.3)).rows[0],
-        change=change, interval=interval, is_sure=certain,
+        change=change, interval=interval, is_clear=certain,
     )  # fmt: skip
     assert text._draw_interval(row, 0.2) == shape
 
@@ -300,7 +300,7 @@ def test_a_difference_below_1_percent_is_the_same_however_significant() -> None:
     quiet = {"count": 8, "noise": 0.0005}
     result = compare_runs(side(draw, **quiet), side(draw, slower=0.006, **quiet))  # type: ignore[arg-type]
     (time,) = (row for row in result.rows if row.number.key == "run_s")
-    assert (time.is_sure, time.verdict, time.is_same) == (False, SMALL, True)
+    assert (time.is_clear, time.verdict, time.is_same) == (False, SMALL, True)
     larger = compare_runs(side(draw, **quiet), side(draw, slower=0.015, **quiet))  # type: ignore[arg-type]
     assert verdicts(larger)["run_s"] == "worse"
 

@@ -167,5 +167,5 @@ def test_the_verdict_on_a_past_moment_says_what_is_lost_now(
     past = verdict_at(session, past_interval)
     assert past is not None
     assert verdict_at(session, now) is live, "the verdict on the past has not replaced it"
-    assert piece in past.with_state_of_now(live).evidence
-    assert past.with_state_of_now(replace(live, report=None)) == past
+    assert piece in past.with_current_state(live).evidence
+    assert past.with_current_state(replace(live, report=None)) == past

@@ -18,11 +18,11 @@ from perfprobe.sources.sim.truth import truth
 
 MOMENTS = "work_start", "poll_start", "work_end", "steal_end"
 VARIED_LOADS = [
-    Load("a", 400, 300, wander=700, ipc=900, kernel=300, iowait=250),
-    Load("b", 550, 500, start=200, wander=500, ipc=1700, active=600),
-    Load("c", 300, 100, wander=900, kernel=700, steal=250, license=1),
+    Load("a", 400, 300, spread=700, ipc=900, kernel=300, iowait=250),
+    Load("b", 550, 500, start=200, spread=500, ipc=1700, active=600),
+    Load("c", 300, 100, spread=900, kernel=700, steal=250, license=1),
     Load("d", 1000, ipc=2000, license=2),
-    Load("e", 30, 60, wander=990),
+    Load("e", 30, 60, spread=990),
 ]
 
 
