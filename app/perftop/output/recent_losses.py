@@ -90,7 +90,8 @@ class RecentLosses:
 # report waits of a watched job.
 
 MAX_STEP_NS = 10_000_000_000
-"""Maximum time in ns between two totals to know when tasks waited; the screen may have paused."""
+"""Maximum time in ns between two totals whose difference shows when tasks waited. It is longer if,
+for example, the screen was stopped."""
 MAX_LOSERS = 2
 """Maximum number of waiting tasks in the evidence. With two, sentences leave out their PIDs."""
 MIN_WAIT_S = 0.005

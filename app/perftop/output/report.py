@@ -404,8 +404,8 @@ def _lost_share(
     report: Report, kinds: Collection[str], measured: float = 0.0, otherwise: float = 0.0
 ) -> float:
     """Returns the share of the time that was lost to these kinds; `otherwise` if no episode of them
-    was found. Of a measured share of the time, the part that was lost is then unknown, unless it is
-    small."""
+    was found. If a measured share of the time is not small, it is then unknown how much of it was
+    lost."""
     shares = report.shares.items()
     found_share = sum(share for cause, share in shares if kind_of_cause(*cause).key in kinds)
     return found_share or (nan if measured >= MIN_SHARE else otherwise)

@@ -4,7 +4,8 @@ be used, because only its hello and frames are needed. A simulated machine has i
 the order of its messages counts, and there are no bounds. The clock of a remote machine is never
 compared with ours. A frame that has arrived here before the start was read before it. A frame that
 the remote machine read after answering an echo, which is requested after the end, was read after
-the end. Only durations are compared: that of the window there with that of the run here."""
+the end. Only durations are compared: that of the window on the remote machine with that of the run
+on this one."""
 
 from __future__ import annotations
 

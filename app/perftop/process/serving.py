@@ -38,7 +38,7 @@ QUEUE_BYTES = 2 << 20
 """Maximum bytes that wait for one reader, in addition to those in its socket."""
 MAX_READERS = 64
 MAX_GROUP_ID = (1 << 32) - 2
-"""The kernel uses the next number for "no change"."""
+"""Maximum ID of a group: the kernel uses the next number for "no change"."""
 STATE_KINDS = ("taken", "given-back")
 """Kinds of notes that describe a state, so that readers that connect later need them, too."""
 MAX_STATE_NOTES = 4096

@@ -48,9 +48,9 @@ StreamOpener = Callable[[], AbstractAsyncContextManager[Stream]]
 
 
 class _SilenceTimer:
-    """Limits the time since the last sample. The limit is waited for in two halves: if perftop
-    itself was stopped, only one of them has passed when it continues, and data in the pipe are read
-    first."""
+    """Limits the time since the last sample. It waits twice for half of the limit: while perftop
+    itself is stopped, only one of these waits can end, so data in the pipe are read before the
+    limit has passed."""
 
     def __init__(self, limit_s: float) -> None:
         self.restart(limit_s)

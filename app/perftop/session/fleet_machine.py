@@ -229,8 +229,8 @@ class Machine:
     why: str = "connecting"
     """Why there are no numbers, as text for the user."""
     silent_since: float = nan
-    """Unix time of the machine's last numbers or, if there are none, of the first attempt to reach
-    it."""
+    """Unix time of the last numbers from the machine or, if there were none, of the first attempt
+    to reach it."""
     retry_at: float = nan
     updated_at: float = nan
     """Unix time at which the newest numbers arrived."""

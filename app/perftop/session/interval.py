@@ -264,8 +264,8 @@ def _is_known(top: Floats, bottom: Floats) -> Bools:
 
 MAX_BYTES = 16 << 20
 """Maximum size of the kept samples in bytes. When it is reached, every second sample is dropped,
-and from then on only every second one is kept. This is even, so percentiles remain unbiased.
-Minimum and maximum include all samples."""
+and from then on only every second one is kept. The kept samples are evenly spaced, so percentiles
+remain unbiased. Minimum and maximum include all samples."""
 MIN_ROWS = 512
 """Minimum number of samples that are kept, so that a dozen of them are below the fifth percentile
 even after half were dropped. With more than 256 CPUs, they exceed MAX_BYTES: 64 MB at 1024 CPUs."""

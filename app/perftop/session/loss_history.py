@@ -37,9 +37,10 @@ def sums_step_ns(span_ns: int) -> int:
 def without_moved_losses(
     rises_s: Mapping[K, Floats], measured_causes: Collection[K]
 ) -> dict[K, Floats]:
-    """Returns the rises of sums of losses, by cause, none of them below 0. A measured loss falls if
-    an episode that was detected late is its cause, so these seconds are taken from the measured
-    losses that rose. An estimated loss falls if it was smaller than it seemed."""
+    """Returns the rise of the sum of losses to each cause, at least 0. If an episode that was
+    detected late now explains a measured loss, these seconds have moved from one sum to another:
+    they are subtracted from the rises of the other measured losses. An estimated loss falls if it
+    was smaller than it seemed."""
     no_rise = 0.0 * next(iter(rises_s.values()), np.zeros(1))
     measured = [rises_s[cause] for cause in measured_causes]
     risen_s = sum((rise_s.clip(0) for rise_s in measured), no_rise)

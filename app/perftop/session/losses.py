@@ -188,8 +188,8 @@ class LossSums(NamedTuple):
 
 
 class Losses:
-    """Sums of the time that a stream has lost so far, by cause. They never decrease, except by the
-    noise of involuntary halts."""
+    """Sums of the time that a stream has lost so far, by cause. They never decrease, except because
+    of noise in the measurement of involuntary halts."""
 
     def __init__(self, cpus: Sequence[int]) -> None:
         """`cpus`: CPU numbers in the order of the arrays."""

@@ -18,7 +18,7 @@ from perftop.session.losses import TaskTimeSpan
 from perftop.session.task_times import RunTimes
 
 HALF_A_CPU = 0.5
-"""Half a CPU, which rounds sums of busy shares: 15.5 of 16 CPUs count as all."""
+"""Half a CPU: sums of busy shares are rounded to whole CPUs, so 15.5 of 16 CPUs count as all."""
 MAX_NAMES = 256
 
 

@@ -179,8 +179,8 @@ def _cause_sentence(
 
 
 def _place_text(state: FleetState, machines: Sequence[Machine]) -> str:
-    """Returns the tasks of a single machine. For several machines, returns their racks if these are
-    few and numbered, else the first names."""
+    """Returns where a cause occurs: the tasks of a single machine; for several machines, their
+    racks if these are few and numbered, else the first names."""
     if len(machines) == 1:
         return safe_cells(machines[0].tasks)
     every_rack, hit_racks = racks([*state.fleet.machines.values()]), [*racks(machines)]

@@ -72,7 +72,8 @@ VERDICT_WIDTH, MIN_WIDTH_WITH_VERDICTS = 26, 110
 MIN_NUMBER_LINES, MAX_CHART_LINES = 3, 10
 """Minimum lines per number, and maximum lines of one chart."""
 MIN_LINES_WITH_GAP, MAX_DENSE_NUMBERS = 6, 5
-"""Minimum lines per number to keep one of them blank, and maximum numbers with fewer lines."""
+"""Minimum number of lines for each number, one of which is then left blank; and the largest count
+of numbers that may have fewer lines each."""
 MIN_HEIGHT_FOR_GAPS = 30
 """Minimum height of the screen, in lines, for blank lines around the verdict."""
 MIN_SCALE_TOP, MAX_SMALL_SHARE = 0.02, 0.1

@@ -61,8 +61,8 @@ its cache entry depends."""
 _ENTRY_NAME = re.compile(r"[0-9a-f]{40}|\.[0-9a-f]{40}\.[0-9a-z_]+")
 """Names of entries, and of unfinished entries."""
 DIGEST_BYTES = hashlib.sha256().digest_size
-"""Bytes at the start of a cache entry, a hash of its notes. Notes that match it are those that this
-version of perftop has written, and need no further checks."""
+"""Number of bytes of the hash at the start of a cache entry. Notes that match the hash are as this
+version of perftop wrote them, so they need no further checks."""
 _EVIDENCE_TYPES: dict[str, type[Any]] = {
     name: cls for name, cls in vars(confidence).items() if getattr(cls, "__bases__", ()) == (tuple,)
 }

@@ -69,8 +69,8 @@ def open_output(
 ) -> Iterator[TextIO]:
     """Opens the output: the file of -o, or stdout; without -o, stderr if a command uses stdout. If
     the reader of a pipe disconnects, the block ends without an error. An empty file is removed, so
-    that it does not get in the way of a second attempt. Raises Failed, with the command's `status`
-    unless that is 0."""
+    that a second attempt does not fail because the file exists. Raises Failed, with the command's
+    `status` unless that is 0."""
     path: Path | None = args.output
     standard = sys.stdout if args.command is None or path == STDOUT else sys.stderr
     if path is not None and path != STDOUT:

@@ -187,7 +187,7 @@ class Why(MeasuredConsumer):
             self.duration_ns = args.duration or options.WHY_DURATION_NS
         self._args = args
         self.status = USAGE
-        """Exit status if no command is measured: 0 once there is a report."""
+        """Exit status if no command is measured; becomes 0 once there is a report."""
 
     def on_hello(self, hello: wire.Hello) -> Session:
         session = super().on_hello(hello)

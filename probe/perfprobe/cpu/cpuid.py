@@ -55,7 +55,8 @@ def leaves_from_driver(root: Path, cpu: int) -> Leaves:
 
 
 def read_leaf(leaves: Leaves, number: int, subleaf: int = 0) -> LeafRegisters | None:
-    """Returns the registers of a leaf; None beyond the highest leaf, which Intel CPUs repeat."""
+    """Returns the registers of a leaf; None beyond the highest leaf, for which Intel CPUs return
+    the highest leaf again."""
     highest = leaves(number & EXTENDED_LEAVES, 0)
     if highest is not None and highest[EAX] < number:
         return None

@@ -10,9 +10,9 @@ from perfprobe.cpu import cpu_sets
 
 CPU_DIRECTORY = "sys/devices/system/cpu"
 MAX_BYTES, MAX_LARGE_BYTES = 1 << 16, 1 << 24
-"""Maximum sizes in bytes of files that are read: usually, and if a file has text for each CPU, task
-or mount. Files under --sysroot may have any size. At most MAX_BYTES are read at once: Python
-would map memory for a larger buffer, which costs 50 us, even if the file is small."""
+"""Maximum sizes in bytes of files that are read: of most files, and of those that have text for
+each CPU, task or mount. Files under --sysroot may have any size. At most MAX_BYTES are read at
+once: Python would map memory for a larger buffer, which costs 50 us, even if the file is small."""
 
 MIN_CUT_BYTES = 2048
 """Minimum size in bytes of a read that may be followed by another. The kernel fills a page with

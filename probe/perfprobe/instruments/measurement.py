@@ -89,7 +89,7 @@ class Histogram:
 
 def histogram(counts: Counts, step: float | None = None) -> Histogram:
     """Returns at most HISTOGRAM_BINS bins of equal width. The width is a multiple of `step`, by
-    which the clock advances; otherwise some bins would seem too empty."""
+    which the clock advances; otherwise some bins would cover fewer possible values than others."""
     total = counts.total()
     first, last = min(counts), _nth_sample(counts, total - 1 - int(HISTOGRAM_TAIL * total))
     width = -(-(last - first + 1) // HISTOGRAM_BINS)

@@ -174,8 +174,9 @@ class Quotas:
         """The groups of each PID in the last record."""
 
     def record(self, pids: Iterable[int]) -> dict[str, dict[str, object]]:
-        """Returns the usage of the quotas that apply to these processes, and last applied to others
-        that may have ended, as a frame's "quotas" record; empty if none applies."""
+        """Returns a frame's "quotas" record: the usage of the quotas that apply to these processes,
+        and of those that applied to the processes of the last call, which may have ended. Empty if
+        there are none."""
         last_groups = self._recorded_groups
         usages, self._recorded_groups = self.read_usages(pids)
         for group in chain.from_iterable(last_groups.values()):

@@ -241,7 +241,7 @@ class TaskScanner:
 
     def take_joined_quotas(self) -> dict[str, Any]:
         """Returns the record of control groups that a watched process has joined; usually empty. It
-        belongs into an earlier frame than the result of `take_records`."""
+        belongs in an earlier frame than the result of `take_records`."""
         quotas, self._joined_quotas = self._joined_quotas, {}
         return quotas
 

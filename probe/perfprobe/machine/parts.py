@@ -82,8 +82,8 @@ class RowReaders:
         self._counters: dict[Scope, list[Counter]] = {"cpu": [], "core": [], "package": []}
         """The counters of each scope's block, each from the first part that has it."""
         self._columns = [self._block_columns(part) for part in parts]
-        """For each part: the column in its block by the part's column, without counters that an
-        earlier part has. No slot may fill columns with and without a place in the block."""
+        """For each part, a map from its own columns to the columns of its block, without counters
+        that an earlier part has. A slot must fill either only mapped columns or only others."""
         self._chosen = {f"events.{i}": part for i, part in enumerate(chosen, 1)}
         self._offsets: Mapping[str, sampler.BlockOffsets] = {}
         self._row_index = {row.cpu: i for i, row in enumerate(rows)}

@@ -185,9 +185,8 @@ def open_parts(
     Every counter of a core is tried, and used only if it counts.
 
     `other_group` returns the events of another group that will be counted on a CPU at the same
-    time. The cores' part is then pinned, so that it takes no turns with that group, and leaves
-    counters for it.
-    """
+    time. The cores' part is then pinned, so that it does not take turns with that group, and leaves
+    counters for it."""
 
     def plan(row: Cpu) -> list[Event]:
         events = planner.core_events(row)

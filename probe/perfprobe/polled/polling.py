@@ -64,7 +64,7 @@ class PolledBlock:
         return file
 
     def try_open(self, path: str, limit: int = MAX_BYTES) -> OpenFile | None:
-        """Opens a file; None if it cannot be read (as files of PSI that is switched off)."""
+        """Opens a file; None if it cannot be read (such as a file of PSI if PSI is disabled)."""
         with contextlib.suppress(OSError):
             file = self.open(path, limit)
             return file if file.read() else None
@@ -105,8 +105,8 @@ class PolledBlocks:
         offsets: Mapping[str, sampler.BlockOffsets],
         stamp: Callable[[], int],
     ) -> None:
-        """Reads all blocks into the frame, which is 0 there before; `stamp` returns the time stamps
-        before and after a read."""
+        """Reads all blocks into the frame, where they must be 0 before the call; `stamp` returns
+        the time stamps before and after a read."""
         words = frame.cast("Q")
         for polled in self._sent_blocks:
             block_offsets, start = offsets[polled.block.name], stamp()

@@ -6,7 +6,7 @@ with string keys and a `type`. The outer `bin` gives the length, so a reader can
 it does not understand and knows where the last whole one ended. A message has at most MAX_MESSAGE
 bytes and a limited number of elements (`encoding.py`). The first message is a `hello`; `frame`s
 and `note`s follow in any order; if the probe ended on purpose, the last message is a `bye`. A
-stream without a bye was cut.
+stream without a bye was cut off.
 
 **Checksums.** The last key of a message is `check`, the CRC-32 of all bytes of the map before this
 value, which is a msgpack uint 32 in 5 bytes. If the hello has one, all other messages except
@@ -22,7 +22,7 @@ adding them does not raise the version. Only a hello with another `wire` number 
 |---|---|
 | perftop, source, host, kernel | text: version of the sender, name of the source, machine |
 | wire | 1; without it no reader knows the version |
-| wall_ns, raw_ns, tsc? | one moment by three clocks: Unix, CLOCK_MONOTONIC_RAW, and the TSC |
+| wall_ns, raw_ns, tsc? | the same moment by three clocks: Unix, CLOCK_MONOTONIC_RAW, and the TSC |
 | sample_ns | time between frames |
 | topology | a row for each CPU of the machine |
 | cores, packages | lists of CPU numbers, in the order of their rows in frames |
@@ -69,8 +69,8 @@ are raw and cumulative:
 - kind `flags`: columns are the number of polls, then for each bit the polls that saw it set;
   `parts` names the bits.
 There is no scope for an L3: its counts are on the row of one of its CPUs only.
-`cpus` lists the CPUs that have the counter (null: all): hybrids and partial rights need no second
-block. Rates, shares and verdicts are never on the wire.
+`cpus` lists the CPUs that have the counter (null: all): hybrids need no second block, nor do
+machines on which only some CPUs may be read. Rates, shares and verdicts are never on the wire.
 
 **Known counters.** perftop understands the keys of this table. A counter with another key is
 recorded, but not displayed. None is required: a number whose counters are absent is absent, and
@@ -89,7 +89,7 @@ are text for people.
 | aperf, mperf | cpu | counter | cycles | APERF, MPERF; witnesses of cycles and ref |
 | one_thread | cpu | counter | 1 | reference ticks with the sibling halted |
 | any_thread | cpu | counter | 1 | reference ticks with any thread of the core unhalted |
-| distributed | cpu | counter | 1 | reference ticks, shared out among unhalted threads |
+| distributed | cpu | counter | 1 | reference ticks, divided among unhalted threads |
 | smi | cpu | counter | 1 | system management interrupts |
 | license_1, license_2, license_3 | cpu | counter | cycles | core cycles at that SIMD level |
 | license_throttle | cpu | counter | cycles | core cycles throttled until a level is granted |
@@ -102,7 +102,7 @@ are text for people.
 | perf_enabled_s | cpu | counter | s | time for which the other counters of the block were enabled |
 | perf_running_s | cpu | counter | s | time for which they were on the hardware counters |
 | busy_s | cpu | counter | s | not idle by the kernel's idle transitions |
-| idle_s | cpu | counter | s | idle in states that halt; a column a state |
+| idle_s | cpu | counter | s | idle in states that halt; one column per state |
 | poll_s | cpu | counter | s | idle in states that poll |
 | idle_entries | cpu | counter | 1 | times that the CPU went idle |
 | stat_user_s, stat_nice_s, stat_system_s | cpu | counter | s | /proc/stat |
@@ -115,8 +115,8 @@ are text for people.
 | max_hz | cpu | gauge | Hz | highest clock that policy allows now |
 | modulation | cpu | gauge | 1 | register 19AH bits 4:0: clock modulation |
 | hwp_epp | cpu | gauge | 1 | HWP energy preference, 0 to 255 |
-| hwp_max, hwp_highest | cpu | gauge | 1 | HWP level: highest asked for, highest there is |
-| neither_s, lp0_s, lp1_s, both_s | core | counter | s | time with these of two threads not idle |
+| hwp_max, hwp_highest | cpu | gauge | 1 | HWP level: highest requested, highest possible |
+| neither_s, lp0_s, lp1_s, both_s | core | counter | s | time in each state of the two threads |
 | core_c3, core_c6, core_c7 | core | counter | cycles | TSC ticks in it; small cores: c6 with c7 |
 | core_thermal | core | flags | 1 | thermal status bits |
 | core_throttles, core_power_limits | core | counter | 1 | thermal_throttle: its events |
@@ -140,7 +140,7 @@ are text for people.
 | turbo_disabled | package | gauge | 1 | 1: firmware has switched turbo off |
 | pstate_limit | package | gauge | 1 | fastest P-state that firmware allows now (AMD) |
 | tdp_base_hz | package | gauge | Hz | base clock of the config-TDP level in use |
-| hsmp_limits | package | flags | 1 | sources of the clock limit (AMD) |
+| hsmp_limits | package | flags | 1 | what limits the clock (AMD) |
 | hsmp_limit_times | package | flags | 1 | firmware cycles, and those under each limit (AMD) |
 | hsmp_prochot | package | gauge | 1 | 1: PROCHOT is asserted (AMD) |
 | pcu_ticks | package | counter | 1 | ticks of the power unit's clock; the others are shares of it |
@@ -150,8 +150,8 @@ are text for people.
 | pcu_avx256, pcu_avx512 | package | counter | 1 | ticks with that limit |
 | turbo_off | machine | gauge | 1 | 1: the kernel has switched turbo off |
 | max_perf_pct | machine | gauge | % | share of the highest clock that is allowed |
-| pressure_cpu_s, pressure_io_s, pressure_memory_s | machine | counter | s | some task waited |
-| load_1, load_5, load_15 | machine | gauge | 1 | load averages of so many minutes |
+| pressure_cpu_s, pressure_io_s, pressure_memory_s | machine | counter | s | time with waits |
+| load_1, load_5, load_15 | machine | gauge | 1 | load averages over that many minutes |
 | interrupts, context_switches | machine | counter | 1 | of all CPUs, since boot |
 | probe_cpu_s | machine | counter | s | CPU time of the probe itself |
 
@@ -201,15 +201,15 @@ msgpack value:
   after a scan has the record, and it replaces the previous one. On a CPU that is not listed,
   no task ran for a noticeable time. For a thread, `pid` is its process and `comm` its own name.
 - `details`: {pid as text: {"user", "command", "threads", "affinity", "parent", "group", "cpuset"}}
-  for processes that `tasks` or `others` name: when they first name one, and again now and then.
-  Fields may be missing; `affinity` is a list of CPUs as text ("0-3,8"), `parent` the name of the
-  process that started it, `group` its control group as /proc/PID/cgroup has it, `cpuset` the CPUs
+  for processes that `tasks` or `others` name: at the first such record, and later from time to
+  time. Fields may be missing; `affinity` is a list of CPUs as text ("0-3,8"), `parent` the name of
+  the process that started it, `group` its control group as in /proc/PID/cgroup, `cpuset` the CPUs
   that its cpuset allows, where that is not the outermost one.
 - `others`: {CPU as text: [[pid, comm, share], ...]}: the tasks that ran most, busiest first, three
   for each CPU, and more where few CPUs have any; in the frames that have `tasks`.
 - `waits`: {CPU as text: [[wait, switches], ...]} for the tasks of `others`, in the same order: the
-  share of the elapsed time that the task was ready and waited for a CPU, and how often a second it
-  gave up its CPU or lost it. Either is null where it is not known, as when a task is first read.
+  share of the elapsed time that the task was ready and waited for a CPU, and how often per second
+  it gave up its CPU or was preempted. Either is null where unknown, as when a task is first read.
 - `ended_children`: {pid as text: [comm, share, child]}: processes whose children took a noticeable
   share of the time since the last scan, started after it and have ended; `child` is the name of one
   that runs now, or empty. Where they ran is not known. In frames that have `tasks`.

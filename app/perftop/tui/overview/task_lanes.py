@@ -262,7 +262,7 @@ class TaskLanes:
         units, records = self._unit_of_cpu[tasks.cpus].tolist(), self._record_of_task.tolist()
         times_ns = self._times_ns.astype(int).tolist()
         elapsed_s = np.diff(self._times_ns, prepend=self._times_ns[:1])[self._record_of_task] / 1e9
-        # A task waits at most once before each time that it runs.
+        # A task waits at most once for each time that it runs.
         waits_s = (tasks.waits * elapsed_s / (tasks.switches_per_s * elapsed_s + 1)).tolist()
         keys, rates = [*zip(tasks.names, tasks.pids, strict=True)], (tasks.shares, tasks.waits)
         rows = zip(keys, units, records, waits_s, *rates, tasks.switches_per_s, strict=True)

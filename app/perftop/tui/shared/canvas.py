@@ -50,9 +50,9 @@ TOUR_NOTES = (
 """Notes for a new user: id of the key that ends the note, and the words before and after it."""
 EPISODES_NOTE, LAST_NOTE = 1, 2
 MIN_SIZE_FOR_NOTES, MIN_HEIGHT_FOR_NEXT_NOTE = Size(100, 50), 28
-"""Minimum size of a screen with a row for each note, and minimum height of one that shows the note
-on episodes beside its subject while an earlier note is in the row below the verdict. Smaller
-screens show one note at a time."""
+"""Minimum size of a screen that has a row for each note, and minimum height of a screen that shows
+the note about episodes while an earlier note is in the row below the verdict. Smaller screens show
+one note at a time."""
 
 
 def has_note_rows(screen: Size, min_height: int = MIN_SIZE_FOR_NOTES.height) -> bool:

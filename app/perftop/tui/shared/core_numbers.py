@@ -26,7 +26,8 @@ from perftop.tui.shared.row_numbers import ViewSettings, number_column_of, sessi
 from perftop.tui.shared.tables import INDENT, task_ranking
 
 MAX_CPUS_AT_CURSOR = 2
-"""Maximum number of CPUs of a machine whose numbers at the cursor are all in the panel."""
+"""Maximum number of CPUs that a machine may have for the panel to show the numbers of all of them
+at the cursor."""
 MIN_SHOWN_COUNT = 0.05
 """Minimum mean number of waiting tasks that is shown."""
 MIN_HEIGHT_WITH_EPISODE = 6

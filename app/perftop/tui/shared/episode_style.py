@@ -93,7 +93,8 @@ def is_running_at(episode: Episode, now_ns: int) -> bool:
 
 
 def episodes_during(session: Session, interval: Interval) -> list[Episode]:
-    """Returns the running episodes for the newest live interval, else those that overlap it."""
+    """Returns the running episodes if the interval is the newest one of a live session, else those
+    that overlap the interval."""
     return (
         overlapping_episodes(session, interval) if is_past(session, interval) else session.running
     )

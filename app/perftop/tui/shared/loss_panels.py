@@ -237,7 +237,7 @@ LABEL_WIDTH = 6
 FIXED_LINES, MAX_CHART_HEIGHT = 3, 12
 """Number of lines besides the chart (title, axis, its times), and maximum number of all lines."""
 MIN_CAUSE_SHARE = 0.01
-"""Minimum share of the losses in the chart that a cause has; smaller ones are left out."""
+"""Minimum share of the losses in the chart for a cause to be drawn."""
 SCALES_S = tuple(base * 10.0**power for power in range(-2, 5) for base in (1, 2, 5))
 """Possible upper ends of the scale, in CPU seconds per second."""
 _COLOURS = {

@@ -60,7 +60,7 @@ _EVIDENCE_LINES = 3
 TASK_RECORD_NS = 1_000_000_000
 """Time in ns between two records of tasks and of the kernel's coarse times."""
 MAX_ENDED_EPISODES = 64
-"""Maximum number of ended episodes that are read, which are the newest; no panel has more lines."""
+"""Maximum number of ended episodes that are read (the newest ones); no panel has more lines."""
 MAX_START_GAP_NS = 1_000_000_000
 """Maximum time in ns between the starts of two ended episodes of one cause that share a line."""
 MAX_SHORT_STEAL_NS = 1_000_000_000

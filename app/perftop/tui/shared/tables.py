@@ -392,8 +392,8 @@ def comparison_panel(
 
 
 def _waits_and_tasks(verdict: Verdict | None) -> tuple[float, defaultdict[str, float]]:
-    """Returns the mean number of tasks that waited for a CPU, NaN if unknown, and the mean number
-    of CPUs on which the tasks of each name ran."""
+    """Returns two results: the mean number of tasks that waited for a CPU, NaN if unknown; and, by
+    name of the tasks, the mean number of CPUs on which they ran."""
     waiting_tasks, cpus = nan, defaultdict[str, float](float)
     if verdict is not None and verdict.report is not None:
         totals = verdict.report.totals

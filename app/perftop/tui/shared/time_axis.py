@@ -126,9 +126,9 @@ def fade_outside(
 
 
 def fit_axis(now_ns: int, window_s: float, room: int, first_ns: int | None = None) -> Axis:
-    """Returns the finest axis of `room` cells that covers the window, or while the history, which
-    begins at `first_ns`, fills at most half of the window, a half, a quarter, … of it. Ticks are
-    multiples of the bin length apart. Bins may be shorter than a sample."""
+    """Returns the finest axis of `room` cells that covers the window or, as long as the history
+    fits into that, only half of the window, a quarter, and so on. The history begins at `first_ns`.
+    Ticks are multiples of the bin length apart. Bins may be shorter than a sample."""
     window_ns = window_s * 1e9
     if first_ns is not None:
         while now_ns - first_ns <= window_ns / 2 >= MIN_AXIS_NS:

@@ -50,7 +50,8 @@ nothing was lost for a minute. The span of a verdict is a multiple of each."""
 MIN_WARNING_SHARE, MIN_ALARM_SHARE = 0.01, 0.05
 """Minimum share of their time that victims lose for the line to be orange or red."""
 MIN_PAST_SHARE = 0.2
-"""Minimum share of the worst loss to a cause for a span to include a part of that loss."""
+"""Minimum loss in a span for the loss to a cause to have lasted until then, as a share of the worst
+loss to that cause."""
 MAX_LAST_CAUSE_NS = 60_000_000_000
 """Time in ns for which the last cause is shown after its end."""
 HISTORY_CELLS = 18
@@ -338,7 +339,8 @@ def _past_span_text(session: Session, totals: Totals) -> str:
 
 
 def _pending_verdict(measured_s: float) -> Verdict:
-    """Returns a placeholder for the first verdict, while too little time has been measured."""
+    """Returns a placeholder for the first verdict while too little time has been measured for
+    one."""
     text = f"Watching: {measured_s:.0f} of {VERDICT_SPAN_NS // 10**9} s seen"
     pieces = ("a first verdict after 3 s, a firm one after 10 s",)
     return Verdict(text, pieces, "…", 0.0, span_s=measured_s)

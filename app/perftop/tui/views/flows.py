@@ -28,7 +28,7 @@ MIN_LOST_S = 0.3
 MIN_SHOWN_S = 0.05
 """Minimum loss of the joined flows, in seconds; a smaller loss would be shown as 0.0."""
 MIN_FLOW_SHARE = 0.02
-"""Minimum share of a loss that a victim or taker has; smaller shares are left out."""
+"""Minimum share of a loss for a victim or taker to be listed."""
 MAX_CPU_LIST_WIDTH = 60
 OTHERS_NAME = "others"
 UNKNOWN_TASK = 0, ""

@@ -120,7 +120,7 @@ class SimWatchedJob:
         self._waits = self._job * _per_task(tasks, width, lambda task: task.wait)
         self._last = np.zeros((2, cpus, 1), np.int64)
         self._sums = np.zeros((3, cpus, width), np.int64)
-        """By CPU and place: ns x 1000 of work, ns x 1000 of waiting, and the number of sleeps."""
+        """By CPU and place: times of work and of waiting in ps, and the number of sleeps."""
 
     def add_ended_stages(self, cursor: ScheduleCursor, since_ns: int, until_ns: int) -> None:
         """Adds the times until the ends of stages in (since_ns, until_ns]."""
