@@ -59,6 +59,7 @@ def test_terms_are_placed_by_the_format(tmp_path: Path) -> None:
     for text, words in {
         "event=1,far=0x5,further=0x21": ConfigWords(1, 5, 0x21),
         "config1=0xffffffffffffffff": ConfigWords(0, 2**64 - 1),
+        "config1=18446744073709551616": None,
         "far=0x10": None,
         "event=0x1_0": None,
     }.items():
