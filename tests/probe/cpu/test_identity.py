@@ -75,6 +75,12 @@ def test_missing_fields_of_the_first_cpu_are_not_taken_from_the_second(tmp_path:
     assert identity.read_identity(tmp_path) == Identity()
 
 
+def test_records_of_cpuinfo_without_a_valid_cpu_number_are_left_out(tmp_path: Path) -> None:
+    records = "processor: 65535\ncore id: 7\n\nprocessor: 65536\n\nprocessor: -1\n\ncore id: 2\n"
+    trees.put(tmp_path, "proc/cpuinfo", records)
+    assert identity.cpu_ids(tmp_path) == [(65535, None, 7)]
+
+
 @pytest.mark.parametrize(("content", "expected"), [
     (None, Identity()),
     (b"", Identity()),
