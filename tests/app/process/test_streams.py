@@ -67,13 +67,15 @@ async def read(argv: Sequence[str], stop_after: int | None = None) -> list[wire.
         ("", b"Last login: yesterday\n" + GOOD, 0, 1, "not a perftop stream, at byte 0"),
         ("print('perfprobe: no such thing', file=sys.stderr); sys.exit(3)", b"", 0, 3,
          "^no such thing"),
+        ("print('a warning', file=sys.stderr)", GOOD, 4, 1, "ended without an error message"),
         ("os.kill(os.getpid(), 9)", GOOD, 4, 1, "ended by signal 9"),
         ("", GOOD + wire.encode(wire.Bye("the counters are gone", 1)), 4, 1,
          "^the counters are gone"),
         ("sys.stderr.write('x' * 10**6 + '\\nlast words\\n'); sys.exit(1)", GOOD, 4, 1,
          "^last words"),
     ],
-    ids=["silent", "cut", "garbled", "a banner", "status 3", "killed", "bye", "much on stderr"],
+    ids=["silent", "cut", "garbled", "a banner", "status 3", "status 0", "killed", "bye",
+         "much on stderr"],
 )  # fmt: skip
 def test_failures_of_a_probe_are_reported(
     code: str, data: bytes, whole: int, status: int, text: str
