@@ -116,14 +116,15 @@ async def test_all_lines_are_as_wide_as_the_screen(ascii_: bool) -> None:
         await run.pilot.press("6")
         await play_watched_job(run, 8, (0, 1), 0.75)
         view = run.app.screen_stack[0].query_one(Neighbours)
-        for size in ((80, 24), (120, 30), (240, 70), (40, 10), (20, 5)):
+        for size in ((80, 24), (63, 24), (120, 30), (240, 70), (40, 10), (20, 5)):
             await run.pilot.resize_terminal(*size)
             await run.pilot.pause()
             made_of = [view.render_line(y) for y in range(view.size.height)]
             assert {strip.cell_length for strip in made_of} == {size[0]}
             assert not ascii_ or all(strip.text.isascii() for strip in made_of)
-            if size[0] >= 80:
+            if size[0] >= 63:
                 assert any("stream" in strip.text for strip in made_of)
+                assert any("preempted/s" in strip.text for strip in made_of)
 
 
 async def test_a_job_that_is_watched_by_its_pid_has_the_name_of_the_verdict() -> None:

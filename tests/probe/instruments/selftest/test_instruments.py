@@ -171,10 +171,13 @@ def test_an_absent_instrument_has_a_reason() -> None:
     ("energy", {"energy_j": 100, "energy_core_j": 105}, None),
     ("energy", {"energy_j": 100, "energy_core_j": 106},
      "cores take 106.0 W, their packages 100.0 W"),
+    ("energy", {"energy_j": 1, "energy_core_j": 2}, "cores take 2.0 W, their packages 1.0 W"),
     ("temperature", {"temperature_c": 0}, "temperature_c: 0 °C, which no machine has (1 to 125)"),
     ("L3 by resctrl", {"l3_local_bytes": 1050}, None),
     ("L3 by resctrl", {"l3_local_bytes": 1060},
      "an L3 moves 1.06e+03 B/s with its own node, and 1e+03 B/s in all"),
+    ("L3 by resctrl", {"l3_memory_bytes": 1, "l3_local_bytes": 2},
+     "an L3 moves 2 B/s with its own node, and 1 B/s in all"),
 ])  # fmt: skip
 def test_impossible_values_are_wrong(name: str, given: dict[str, int], why: str | None) -> None:
     row = verdicts(None, (), "auto", None, (), **given)[name]
