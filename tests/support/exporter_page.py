@@ -24,12 +24,14 @@ def fed_page(
     messages: Sequence[wire.Message],
     detail: Detail = "package",
     each: Callable[[Page], None] | None = None,
+    *,
+    owners: bool = False,
 ) -> tuple[Session, Page]:
     """Returns a session and a page that has processed all messages; `each` is called with the page
     after each sample."""
     assert isinstance(messages[0], wire.Hello)
     session = Session(messages[0])
-    page, since_ns = Page(session, detail), -1
+    page, since_ns = Page(session, detail, owners=owners), -1
     for message in one_by_one(session, messages[1:]):
         if isinstance(message, wire.Frame):
             if since_ns >= 0:

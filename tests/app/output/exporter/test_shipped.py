@@ -25,6 +25,9 @@ from perftop.verbs.serve import SHIPPED_FILES, shipped_text
 
 WORDS = re.compile(r"\bperftop_[a-z_]+")
 INTERVAL = "$__rate_interval"
+WAITS = {"perftop_task_wait_seconds_total", "perftop_owner_cpu_seconds_total",
+         "perftop_pressure_seconds_total", "perftop_cpu_seconds_total"}  # fmt: skip
+"""The counters that are also known without counters of the CPU."""
 LIMIT = 2.0
 """Maximum exposure of the service, as rated by systemd from 0 to 10."""
 
@@ -53,9 +56,12 @@ def expressions() -> Iterator[str]:
 
 def samples() -> set[str]:
     """All sample names of the exporter."""
-    results = [*shown_series(fed_page(messages("turbo-drop,cpus=4", 20))[1]),
-            *shown_series(fed_page(messages("guest", 1))[1])]  # fmt: skip
-    return {name for name, *_ in results}
+    pages = [
+        fed_page(messages("turbo-drop,cpus=4", 20)),
+        fed_page(messages("guest", 1)),
+        fed_page(messages("demo,cpus=8", 10), owners=True),
+    ]
+    return {name for _, page in pages for name, *_ in shown_series(page)}
 
 
 # --- Prometheus
@@ -97,6 +103,16 @@ tests:
         values: '0+50x120'
       - series: 'perftop_cpu_seconds_total{instance="a",package="0",mode="steal"}'
         values: '0+10x120'
+      - series: 'perftop_task_wait_seconds_total{instance="a",package="0"}'
+        values: '0+5x120'
+      - series: 'perftop_cpu_seconds_total{instance="b",package="0",mode="busy"}'
+        values: '0+100x120'
+      - series: 'perftop_task_wait_seconds_total{instance="b",package="0"}'
+        values: '0+5x120'
+      - series: 'perftop_cpu_seconds_total{instance="c",package="0",mode="busy"}'
+        values: '0+3x120'
+      - series: 'perftop_task_wait_seconds_total{instance="c",package="0"}'
+        values: '0+2x120'
     promql_expr_test:
       - expr: instance:perftop_smt:ratio_rate5m
         eval_time: 30m
@@ -127,6 +143,13 @@ tests:
             exp_annotations:
               summary: The hypervisor of a runs others in place of its CPUs.
               description: For 16.67% of the time of all CPUs.
+      - alertname: PerftopTasksWait
+        eval_time: 90m
+        exp_alerts:
+          - exp_labels: {severity: warning, instance: a}
+            exp_annotations:
+              summary: Tasks on a wait for a CPU.
+              description: For at least 9.091% of the time for which they ran or waited.
       - alertname: PerftopInvoluntaryHalts
         eval_time: 90m
         exp_alerts: []
@@ -141,6 +164,11 @@ def test_the_alert_fires_for_a_package_below_its_ceiling_for_10_percent_of_the_t
     (tmp_path / "rules.yml").write_text(shipped_text("rules"))
     (tmp_path / "cases.yml").write_text(CASES)
     assert "SUCCESS" in run(tool, "test", "rules", "cases.yml", cwd=tmp_path)
+
+
+def test_the_dashboard_shows_what_is_known_without_counters() -> None:
+    request = {word for each in expressions() for word in WORDS.findall(each)}
+    assert request >= WAITS
 
 
 def test_rules_and_dashboard_query_existing_families() -> None:
