@@ -324,7 +324,7 @@ class LiveSource(StreamSource):
         if self.has_started:
             recorded = self.end_recording()
             text = f"{hello.host} was restarted: its earlier history is gone"
-            self.interval = self.newest_interval = None
+            self.interval = self.newest_interval = self._now = None
             self.is_paused = False
             self.show_notice(f"{text} · {recorded}" if recorded else text)
         session = Session(hello, History(hello), summarises=self.summarises)
