@@ -186,8 +186,10 @@ class Seeker:
         end_ns = min(end_ns, episode.start_ns + selection.MAX_SHOWN_EPISODE_NS)
         end_ns = max(end_ns, episode.start_ns + self.recording.hello.sample_ns)
         playback = await self.go(playback, min(end_ns, self.recording.last_ns))
-        session = playback.session
-        return playback, selection.episode_range(session, episode, session.past.times())
+        times = playback.session.past.times()
+        if not len(times):  # a gap, or the end of the file after a last sample long before
+            return playback, (episode.start_ns, episode.start_ns)
+        return playback, selection.episode_range(playback.session, episode, times)
 
     async def next_episode(
         self, playback: Playback, shown_ns: int, direction: int, cpus: list[int] | None
@@ -199,7 +201,8 @@ class Seeker:
         ahead = (e for e in episodes if (e.start_ns - shown_ns) * direction > 0)
         for episode in sorted(ahead, key=lambda e: e.start_ns * direction):
             playback_there, ends_ns = await self.go_to_episode(playback, episode)
-            if (ends_ns[0] - shown_ns) * direction > 0:  # otherwise, this range is already shown
+            is_shown = (ends_ns[0] - shown_ns) * direction <= 0
+            if playback_there.ends_ns is not None and not is_shown:
                 return playback_there, ends_ns
         return None
 

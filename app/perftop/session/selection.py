@@ -322,8 +322,6 @@ MAX_SHOWN_EPISODE_NS = 60_000_000_000
 """Maximum length in ns of a range that displays an episode. Reading more would take too long."""
 MAX_REREAD_VALUES = 40_000
 """Maximum number of values (samples times CPUs) that are read from the history for one report."""
-MIN_SAMPLES = 2
-"""Minimum number of samples in a history that contains a range."""
 MOMENT_HINT = "12:03:05, 12:03, -30s or -2m"
 _CLOCK_PATTERN = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}(?:\.[0-9]{1,9})?))?")
 _SPAN_PATTERN = re.compile(r"([+-])([0-9]{1,6}(?:\.[0-9]{1,3})?)(ms|s|m|h)?")
@@ -356,7 +354,7 @@ def max_read_ns(session: Session) -> int:
 def episode_range(session: Session, episode: Episode, times: Times) -> TimeRange:
     """Returns the range in raw ns that displays an episode: all samples in which it ran, or those
     of its first part if it was long. Both ends of a mark are its moment. `times`: raw times in ns
-    of the ends of all samples in the history, at least MIN_SAMPLES."""
+    of the ends of all samples in the history, at least one."""
     sample_ns = session.hello.sample_ns
     end_ns = session.until_ns if episode.end_ns is None else episode.end_ns
     end_ns = min(end_ns, episode.start_ns + min(MAX_SHOWN_EPISODE_NS, max_read_ns(session)))
@@ -366,7 +364,7 @@ def episode_range(session: Session, episode: Episode, times: Times) -> TimeRange
     if episode.kind == "mark":
         return (moment_ns := int(times[max(0, first)])), moment_ns
     first = max(0, min(first, len(times) - 2))
-    last = max(first + 1, min(int(times.searchsorted(end_ns)), len(times) - 1))
+    last = min(max(first + 1, int(times.searchsorted(end_ns))), len(times) - 1)
     return int(times[first]), int(times[last])
 
 
@@ -376,7 +374,7 @@ def nearest_episode(
     """Returns the range of the first episode that begins after this moment (`direction` 1) or of
     the last one before it (-1); None if there is none. Of episodes that begin together, it is that
     of the longest."""
-    if session.history is None or len(times := session.history.times()) < MIN_SAMPLES:
+    if session.history is None or not len(times := session.history.times()):
         return None
     ranges = (episode_range(session, episode, times) for episode in episodes)
     beyond = [ends for ends in ranges if (ends[0] - shown_ns) * direction > 0]

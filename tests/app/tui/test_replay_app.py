@@ -23,7 +23,7 @@ from perftop.base.errors import Failed
 from perftop.draw import strips, theme
 from perftop.session.episodes import RecordingEpisodes
 from perftop.session.history import History
-from perftop.session.packing import TimedMessage
+from perftop.session.packing import BLOCK_MESSAGES, TimedMessage
 from perftop.session.session import Session
 from perftop.tui import recording_index, replay
 from perftop.tui.config import Config
@@ -175,6 +175,23 @@ async def test_marks_are_found_in_read_and_unread_parts(path: Path) -> None:
         await viewer.press("N", to_s=12.0)
         await viewer.press("N")
         await viewer.wait_for_text("no episode or mark before this moment; try n")
+
+
+@pytest.mark.parametrize("keys", [["n"] * 2, ["5", "home", "enter"]])
+@pytest.mark.parametrize("frames_after", [0, 1])
+async def test_marks_in_a_part_without_samples_are_passed_over(
+    tmp_path: Path, keys: list[str], frames_after: int
+) -> None:
+    machine, label = Machine(cores=1), {"label": "far"}
+    messages: list[TimedMessage] = [machine.frame(seq) for seq in range(BLOCK_MESSAGES)]
+    times = range(40 * S, 40 * S * (BLOCK_MESSAGES + 3), 40 * S)
+    messages += [wire.Note("mark", time_ns, "recorder", label) for time_ns in times]
+    messages += [machine.frame(times[-1] // SAMPLE_NS + 1)] * frames_after
+    path = write_recording(tmp_path / "gap", machine.hello, messages)
+    async with viewing(path) as viewer:
+        await viewer.press("space", *keys)
+        await until_true(lambda: viewer.source.seek_worker is None, "the end of the search")
+        assert viewer.source.interval is not None
 
 
 def digest(path: Path) -> bytes:
