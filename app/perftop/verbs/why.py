@@ -31,7 +31,7 @@ EPILOG = (
 
 def add_parser(subparsers: Any) -> None:
     text = "show the causes that cost the most time here, with evidence"
-    interval = "1s; changes only the default of --sample"
+    interval = "1s; affects only the default of --sample"
     parser = options.add_verb(
         subparsers, "why", run, text, stream=True, epilog=EPILOG, interval=interval
     )
