@@ -207,7 +207,7 @@ def evidence_pieces(cause: str, evidence: Mapping[str, Any]) -> list[str]:
     """Returns the evidence as short texts, most convincing first, except what the cause implies."""
     evidence = evidence_json(evidence)
     limits = {limit for key, limit in _LIMITS.items() if key in evidence}
-    first_keys = [key for key in _MOST_CONVINCING if key in evidence]
+    first_keys = [key for key in _MOST_CONVINCING_KEYS if key in evidence]
     keys = [key for key in dict.fromkeys([*first_keys, *evidence])
             if key not in limits and key not in {cause, "label", "loser"}]  # fmt: skip
     texts = []
@@ -237,7 +237,7 @@ def evidence_piece(key: str, value: object) -> str:
 
 _LIMITS = {"power_w": "power_limit_w", "busy_hz": "ceiling_hz", "IPC": "IPC alone"}
 """Key of the limit or reference that is shown beside an item of evidence, by key of the item."""
-_MOST_CONVINCING = "capped by", "SIMD", "power_w", "IPC", "temperature_c"
+_MOST_CONVINCING_KEYS = "capped by", "SIMD", "power_w", "IPC", "temperature_c"
 """JSON keys of the most convincing evidence, which is listed first."""
 MAX_NAMES = 4
 """Maximum number of tasks named in one item of evidence. Further ones are only counted."""

@@ -20,7 +20,7 @@ from perftop.base.text import safe_text
 from perftop.model.tasks import MAX_NAME_LENGTH, drop_oldest
 
 MAX_GROUPS, MAX_PIDS = 1024, 4096
-MAX_PATH = 256
+MAX_PATH_LENGTH = 256
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ class Quotas:
                         ]:
                             has_room = group in self.by_group or len(self.by_group) < MAX_GROUPS
                             if isinstance(group, str) and isfinite(cpus) and cpus > 0 and has_room:
-                                empty = Quota(safe_text(group, MAX_PATH), float(cpus))
+                                empty = Quota(safe_text(group, MAX_PATH_LENGTH), float(cpus))
                                 quota = self.by_group.setdefault(group, empty)
                                 quota.add_record(float(cpus), (periods, used, us))
                 for pid, names in pids.items():
@@ -160,7 +160,7 @@ def memory_groups(records: Mapping[str, object]) -> Iterator[MemoryGroup]:
                 int() | None as stalled_us,
             ]:
                 yield MemoryGroup(
-                    safe_text(str(group), MAX_PATH), max(0, limit or 0), max(0, hits or 0),
+                    safe_text(str(group), MAX_PATH_LENGTH), max(0, limit or 0), max(0, hits or 0),
                     pages or 0, stalled_us, frozenset(pids_by_group.get(group, ())),
                 )  # fmt: skip
 

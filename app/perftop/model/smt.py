@@ -87,13 +87,13 @@ class Calibration:
         return "settled" if self._is_settled else "uncalibrated"
 
     def evidence_rows(self, low: Floats, high: Floats) -> Ints:
-        """Returns the evidence in several samples, as rows of numbers of cores. `low` and `high`,
+        """Returns the evidence in each sample, as a row of counts of cores. `low` and `high`,
         (samples, cores), are bounds of the factor; NaN where too little was counted.
 
-        The columns are: for each candidate, the cores whose bounds include it; for each candidate,
-        those of them whose bounds are too tight for a second candidate; the cores that some
-        candidate explains; the cores that no candidate explains although their bounds are tight.
-        """
+        The columns count: for each candidate, the cores whose bounds include it; for each
+        candidate, those of them whose bounds are too tight for a second candidate; the cores that
+        some candidate explains; the cores that no candidate explains although their bounds are
+        tight."""
         is_known = np.isfinite(low) & np.isfinite(high) & (low <= high)
         is_tight = (high - low < MAX_TIGHT_WIDTH * high) & is_known
         factors = np.array([candidate.factor for candidate in self.candidates])[:, None, None]

@@ -239,7 +239,7 @@ class Report:
 
 # --- Clues to losses whose size is not counted: the kernel's log, settings, and slow memory.
 
-MAX_OWNER = 40
+MAX_OWNER_LENGTH = 40
 MAX_SPARE_UTIL = 0.5
 """Utilisation below which a governor may choose a low clock because of low demand."""
 MIN_KERNEL_SHARE = 0.15
@@ -260,13 +260,13 @@ def find_clues(report: Report) -> list[Clue]:
         system, util = (job_mean(report, values[key]) for key in ("system", "util"))
         kernel = system / util if util > 0 else nan
     for setting in COSTLY_SETTINGS:
-        value = safe_text(session.hello.settings.get(setting.key, ""), MAX_OWNER)
+        value = safe_text(session.hello.settings.get(setting.key, ""), MAX_OWNER_LENGTH)
         is_slow = kernel >= MIN_KERNEL_SHARE or not setting.kernel_only
         if setting.work[0] in {"clock", "lock"} and session.hints.kernel_span_s:
             continue  # kernel samples show the cost of this setting
         if value and (not setting.values or value in setting.values) and is_slow:
             text, share = setting.text.format(value), nan
-            price = safe_text(session.hello.settings.get(setting.price_key, ""), MAX_OWNER)
+            price = safe_text(session.hello.settings.get(setting.price_key, ""), MAX_OWNER_LENGTH)
             if setting.kernel_only and isfinite(kernel):
                 # A call takes at least the measured price, which limits the calls that fit into
                 # kernel time.

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 MAX_SENTENCE = 76
 """Maximum characters of a sentence. With the four characters before it, it fills 80 columns."""
-MAX_OWNER = 30
+MAX_OWNER_LENGTH = 30
 """Maximum characters of the name of a control group's owner in a sentence."""
-MAX_COMM = 15
+MAX_COMM_LENGTH = 15
 """Maximum characters of a thread's name: the kernel truncates the name of its program to these."""
 
 # --- names of commands and of CPUs
@@ -57,7 +57,7 @@ def command_name(argv: Sequence[str], busiest: str = "") -> str:
     """Returns the name of the program that a command runs, which for wrappers such as `nice` is
     among the arguments. `busiest`: the name of the busiest thread, used if it is an argument."""
     names = [PurePath(word).name or word for word in argv]
-    if busiest and (matches := [name for name in names if name[:MAX_COMM] == busiest]):
+    if busiest and (matches := [name for name in names if name[:MAX_COMM_LENGTH] == busiest]):
         return matches[0]
     programs = names if names[0] in _WRAPPERS else names[:1]
     programs = [n for n in programs if n not in _WRAPPERS and not _WRAPPER_ARGUMENT.fullmatch(n)]
@@ -192,7 +192,7 @@ def subject_of(episode: Episode) -> str:
     if episode.cause == "prochot" and episode.evidence.get("prochot_from") == OUTSIDE_CPU:
         return "A PROCHOT signal from outside"
     if governor := episode.evidence.get("governor"):
-        return f"The governor {safe_text(governor, MAX_OWNER)}"
+        return f"The governor {safe_text(governor, MAX_OWNER_LENGTH)}"
     if stopper := episode.evidence.get("stopped_by"):
         return f"{stopper[0].upper()}{stopper[1:]}"
     name = cause_of(episode.cause).subject or cause_of("unknown").subject
@@ -358,7 +358,7 @@ def _phrase_fields(
         fields["{steady}"] = SentencePart(f"{evidence['steady_hz'] / 1e9:.2f} GHz")
     for key in ("owner", "line"):
         if key in evidence:
-            name = _abbreviated_names([str(evidence[key])], MAX_OWNER)
+            name = _abbreviated_names([str(evidence[key])], MAX_OWNER_LENGTH)
             fields[f"{{{key}}}"] = SentencePart(name, "name")
     if "label" in evidence:
         fields["{label}"] = SentencePart(str(evidence["label"]), "name")

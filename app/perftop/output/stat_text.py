@@ -209,7 +209,7 @@ def _state_lines(line: Line) -> list[str]:
 
 # --- lines about a command
 
-MAX_NAME_LENGTH, MAX_COMMAND = 24, 100
+MAX_NAME_LENGTH, MAX_COMMAND_LENGTH = 24, 100
 MAX_SINGLE_TASK_CPUS = 1.05
 """Maximum mean number of busy CPUs of a command that is reported as a single task."""
 MIN_STATE_S = 0.1
@@ -310,7 +310,7 @@ def command_lines(session: Session, argv: Sequence[str], line: Line) -> list[str
             name = f"{safe_text(top['comm'], MAX_NAME_LENGTH)}[{top['pid']}]"
             run_text += f"; most: {name}, {top['ran_s']:.1f} s on {cpu_list(top['cpus'])}"
     texts = {
-        "command": safe_text(shlex.join(argv), MAX_COMMAND) if len(argv) > 1 else "",
+        "command": safe_text(shlex.join(argv), MAX_COMMAND_LENGTH) if len(argv) > 1 else "",
         f"exit status {run['status']}": f"user {user}   system {system}   {measured}",
         "CPUs busy": _busy_text(line.get("busy")), "clock": _clock_line(session, line),
         "work": ", ".join(work), "used": ", ".join(_used_lines(line)), "waits": waits,

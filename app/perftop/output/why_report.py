@@ -31,7 +31,7 @@ from perftop.model.kinds import (
 )
 from perftop.model.tasks import STOP_REASONS
 from perftop.output.report import (
-    MAX_OWNER,
+    MAX_OWNER_LENGTH,
     MAX_SPARE_UTIL,
     Finding,
     Report,
@@ -174,7 +174,7 @@ def _add_details(report: Report, finding: Finding) -> Finding:
             return waits
         if worst is None:
             return replace(finding, confidence="unknown", evidence=[UNKNOWN_NEIGHBOUR])
-    caps = safe_text(session.hello.settings.get(BANDWIDTH_CAPS.key, ""), MAX_OWNER)
+    caps = safe_text(session.hello.settings.get(BANDWIDTH_CAPS.key, ""), MAX_OWNER_LENGTH)
     is_intel = session.hello.identity.vendor == "GenuineIntel"
     is_deep = worst is not None and (worst.depth or 0.0) >= MIN_CAPPED_LOSS
     if cause == ("neighbour", "sibling") and caps and is_intel and is_deep:
@@ -210,7 +210,7 @@ def _quota_finding(report: Report, finding: Finding) -> Finding:
     names = Counter(tasks[key].comm for key in worst.keys)
     subject = job or safe_text(names.most_common(1)[0][0], MAX_NAME_LENGTH)
     allowed = f"{quota.cpus:.3g} {'CPU' if quota.cpus == 1 else 'CPUs'}"
-    owner = "" if quota.owner == subject else f" of {safe_text(quota.owner, MAX_OWNER)}"
+    owner = "" if quota.owner == subject else f" of {safe_text(quota.owner, MAX_OWNER_LENGTH)}"
     owner_text, verb = owner and f" (quota{owner})", "lost" if report.past_tense else "loses"
     evidence = [f"{subject} was stopped for {worst.wait_s:.2f} of {worst.wanted_s:.1f} s"]
     if quota.period_count:

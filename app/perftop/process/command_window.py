@@ -45,7 +45,7 @@ terminal signals both, and the command may end before perftop handles the signal
 RETRY_AFTER_RUN_S = 30.0
 """Seconds after the end of a run for which a broken connection is still retried."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-MAX_ARGV = 4096
+MAX_ARGV_LENGTH = 4096
 _UNUSABLE_FLAGS = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE)
 
 
@@ -336,9 +336,9 @@ class RunNotes:
 
 
 def argv_text(argv: Sequence[str]) -> list[str]:
-    """Returns the command line as valid Unicode, cut to MAX_ARGV characters."""
+    """Returns the command line as valid Unicode, cut to MAX_ARGV_LENGTH characters."""
     words: list[str] = []
-    chars_left = MAX_ARGV
+    chars_left = MAX_ARGV_LENGTH
     for word in argv:
         if len(word) > chars_left:
             return [*words, word[:chars_left].encode(errors="replace").decode() + "…"]

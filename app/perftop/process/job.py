@@ -316,7 +316,7 @@ SOCKET_VARIABLE = "PERFTOP_MARKS"
 MAX_MARK_MESSAGE_BYTES = 256
 """Maximum size of a message in bytes: raw time and name of the mark, cut if necessary. The sender
 sets the time, because a busy perftop reads late."""
-MAX_PENDING = 1024
+MAX_PENDING_MARKS = 1024
 """Maximum number of marks between two samples; more are lost."""
 SEND_TIMEOUT_S = 1.0
 """Maximum time in s for which a mark delays the command if perftop does not read it."""
@@ -368,11 +368,11 @@ class MarkSocket:
         """Reads the marks that have arrived. The kernel queues only a few; then the command has to
         wait."""
         for mark in self._messages():
-            if len(self._pending_marks) < MAX_PENDING:
+            if len(self._pending_marks) < MAX_PENDING_MARKS:
                 self._pending_marks.append(mark)
 
     def _messages(self) -> Iterator[tuple[int, str]]:
-        for _ in range(MAX_PENDING):  # another user may send messages endlessly
+        for _ in range(MAX_PENDING_MARKS):  # another user may send messages endlessly
             if self._socket is None:
                 return
             try:

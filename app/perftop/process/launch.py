@@ -399,7 +399,7 @@ SSH_OPTIONS = (
 )  # fmt: skip
 SSH_FAILED_STATUS = 255
 """Exit status of ssh for its own failures; otherwise, it is that of the remote program."""
-MAX_HOST = 255
+MAX_HOST_LENGTH = 255
 
 FAILURE_PATTERNS = (
     ("no such host", r"Could not resolve hostname|Name or service not known",
@@ -429,7 +429,7 @@ def ssh_command(
     """Returns the argv that runs the probe with these arguments on a remote machine, where its path
     is `remote`. Raises Failed for a host name that ssh would misinterpret."""
     is_option = host.startswith("-") or _without_user(host).startswith("-")
-    if not host or is_option or len(host) > MAX_HOST:
+    if not host or is_option or len(host) > MAX_HOST_LENGTH:
         raise Failed(f"--host {shlex.quote(host[:40])}: not a [USER@]HOST", USAGE)
     if not host.isprintable() or " " in host:
         raise Failed(f"--host {host[:40]!r}: a host name has no spaces", USAGE)

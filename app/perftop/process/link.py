@@ -21,7 +21,7 @@ from perftop.base import raw_ns
 
 RETRY_WAITS_S = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Seconds to wait before each attempt to connect; the last value is repeated."""
-MAX_UNANSWERED = 3
+MAX_UNANSWERED_ECHOES = 3
 """Number of unanswered echoes after which no more are requested: an old version of the probe does
 not answer."""
 LOST_ECHO_NS = 30_000_000_000
@@ -114,7 +114,7 @@ class Link:
     @property
     def never_answers(self) -> bool:
         """Whether the remote probe is an old version, which does not answer echoes."""
-        return self.last_echo is None and len(self._sent_ns) >= MAX_UNANSWERED
+        return self.last_echo is None and len(self._sent_ns) >= MAX_UNANSWERED_ECHOES
 
     @property
     def rtt_s(self) -> float:
@@ -156,7 +156,7 @@ class Link:
         now_ns = raw_ns()
         if self.last_echo is not None:
             self._sent_ns = {n: ns for n, ns in self._sent_ns.items() if now_ns - ns < LOST_ECHO_NS}
-        if len(self._sent_ns) < MAX_UNANSWERED:
+        if len(self._sent_ns) < MAX_UNANSWERED_ECHOES:
             self._number += 1
             self._sent_ns[self._number] = now_ns
             self._probe.request_echo(self._number)

@@ -287,8 +287,8 @@ class Readers:
 
 MAX_CONNECTIONS = 32
 """Maximum number of open connections. One more replaces the oldest idle one."""
-MAX_REQUEST = 8192
-MAX_DISCARDED = 1 << 16
+MAX_REQUEST_BYTES = 8192
+MAX_DISCARDED_BYTES = 1 << 16
 """Maximum bytes after the request that are read and discarded. Closing a connection with unread
 bytes would reset it, and the client might lose the response."""
 TIMEOUT_S = 10.0
@@ -425,15 +425,15 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._answered:
             self._discarded_bytes += len(data)
-            if self._discarded_bytes > MAX_DISCARDED:
+            if self._discarded_bytes > MAX_DISCARDED_BYTES:
                 self.drop()
             return
-        self._request_bytes += data[: MAX_REQUEST + 1]
+        self._request_bytes += data[: MAX_REQUEST_BYTES + 1]
         ends = [self._request_bytes.find(end) for end in (b"\r\n\r\n", b"\n\n")]
-        end = min((end for end in ends if end >= 0), default=MAX_REQUEST + 1)
-        if end <= MAX_REQUEST:
+        end = min((end for end in ends if end >= 0), default=MAX_REQUEST_BYTES + 1)
+        if end <= MAX_REQUEST_BYTES:
             self._answer(http_response(self._request_bytes[:end], self._server.render))
-        elif len(self._request_bytes) > MAX_REQUEST:
+        elif len(self._request_bytes) > MAX_REQUEST_BYTES:
             self._answer(error_response(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE))
 
     def _answer(self, response: HttpResponse) -> None:

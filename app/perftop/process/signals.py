@@ -121,7 +121,7 @@ async def run_in_thread(work: Callable[[], T], *, delays_exit: bool = True) -> T
 
     try:
         threading.Thread(target=run, daemon=not delays_exit).start()
-    except RuntimeError:  # no more threads
+    except RuntimeError:  # no thread can be started
         return work()
     return await outcome
 

@@ -22,7 +22,7 @@ from perftop.model.confidence import confidence
 from perftop.model.kinds import Episode
 from perftop.session.loss_history import LossHistory
 
-MAX_ENDED = 8192
+MAX_LOG_EPISODES = 8192
 """Maximum number of ended episodes in a log. As many can end in one frame."""
 MAX_MARKS = 1000
 """Maximum number of marks in a log. The newest marks are kept."""
@@ -33,7 +33,7 @@ LATE_NS, LATE_SAMPLES = 6_000_000_000, 4
 and this number of samples. A gap between samples adds to it."""
 LISTED_NS = 10_000_000_000
 """Time in ns after an episode's end by which the pass over a recording has listed it."""
-MAX_LABEL, MAX_WARNING = 80, 200
+MAX_LABEL_LENGTH, MAX_WARNING_LENGTH = 80, 200
 """Maximum length of a mark's label, and of a warning, in characters."""
 RUN_STARTED, RUN_ENDED = "run: ", "run ended: "
 SUSPENDED_TEXT, LINK_GAP_TEXT = "was suspended for ", "no link for "
@@ -83,7 +83,7 @@ class EpisodeLog:
     @property
     def ended(self) -> list[Episode]:
         """Ended episodes and `losses`, newest last. In a recording: all; in a live stream: the last
-        MAX_ENDED."""
+        MAX_LOG_EPISODES."""
         recording, detected, losses = self.recording, self._ended, self.losses
         if recording is None and not losses:
             return detected
@@ -131,15 +131,15 @@ class EpisodeLog:
 
     def ended_since(self, cursor: int) -> tuple[list[Episode], int]:
         """Returns the episodes that ended since the call that returned `cursor` (0: all), and the
-        cursor for the next call. Returns at most the newest MAX_ENDED episodes."""
+        cursor for the next call. Returns at most the newest MAX_LOG_EPISODES episodes."""
         new_episodes = self._ended[max(0, cursor - self.dropped_count) :]
         return new_episodes, self.dropped_count + len(self._ended)
 
     def add_ended(self, episodes: list[Episode]) -> None:
         if episodes:
             self._ended += episodes
-            self.dropped_count += max(0, len(self._ended) - MAX_ENDED)
-            del self._ended[:-MAX_ENDED]
+            self.dropped_count += max(0, len(self._ended) - MAX_LOG_EPISODES)
+            del self._ended[:-MAX_LOG_EPISODES]
 
     def add_loss(self, loss: Episode) -> None:
         """Adds an ended loss that no detector reports. It is listed and drawn, but `in_range` does
@@ -284,7 +284,7 @@ def mark_label(note: wire.Note) -> str | None:
 
 
 def shorten_label(text: str) -> str:
-    return text[:MAX_LABEL]
+    return text[:MAX_LABEL_LENGTH]
 
 
 def next_mark_label(marks: Iterable[Episode]) -> str:
@@ -303,5 +303,5 @@ def gap_text(note: wire.Note) -> str:
 
 def warning_text(note: wire.Note) -> str:
     if note.kind == "gap":
-        return f"{gap_text(note)}: {note.data.get('why')}"[:MAX_WARNING]
-    return str(note.data.get("text", ""))[:MAX_WARNING]
+        return f"{gap_text(note)}: {note.data.get('why')}"[:MAX_WARNING_LENGTH]
+    return str(note.data.get("text", ""))[:MAX_WARNING_LENGTH]

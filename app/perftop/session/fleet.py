@@ -24,7 +24,7 @@ from perftop.session.fleet_machine import (
 
 MIN_SHARED_MACHINES = 3
 """Minimum number of machines with episodes of the same cause that form a shared episode."""
-MAX_TOGETHER_S = 30.0
+MAX_START_DISTANCE_S = 30.0
 """Maximum time in s between the starts of ended episodes that form a shared episode."""
 ORDERS = "lost", "name", "busy", "clock_hz", "age"
 _RISING_ORDERS = frozenset({"name", "clock_hz"})
@@ -138,7 +138,7 @@ class Fleet:
             episodes.sort(key=lambda episode: episode.start)
             simultaneous: list[MachineEpisode] = []
             for episode in episodes:
-                if simultaneous and episode.start - simultaneous[0].start > MAX_TOGETHER_S:
+                if simultaneous and episode.start - simultaneous[0].start > MAX_START_DISTANCE_S:
                     shared_episodes += self._shared_episodes(simultaneous)
                     simultaneous = []
                 simultaneous.append(episode)

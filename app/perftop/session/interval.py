@@ -273,7 +273,7 @@ MOVED_ROWS = 16
 """Number of samples that are moved at once when others are dropped."""
 SORTED_COLUMNS = 64
 """Number of columns that are copied and sorted at once for percentiles."""
-MAX_WAITING, MAX_WAITING_BYTES = 32, 1 << 16
+MAX_WAITING_SAMPLES, MAX_WAITING_BYTES = 32, 1 << 16
 """Maximum number of samples, and bytes of their metrics, that wait to be counted together at the
 end of a batch. While a sample waits, the arrays of its whole batch stay in memory."""
 
@@ -320,7 +320,7 @@ class Distribution:
         self._waiting_samples.add(batch, first, last)
         self._cores, self._registry = batch.cores, batch.values.registry
         count, size = self._waiting_samples.count, batch.values.all[0].nbytes
-        is_enough = count >= MAX_WAITING or count * size >= MAX_WAITING_BYTES
+        is_enough = count >= MAX_WAITING_SAMPLES or count * size >= MAX_WAITING_BYTES
         if is_enough and last == len(batch):
             self.count_waiting_samples()
 

@@ -48,7 +48,7 @@ MAX_WARNINGS = 20
 """Maximum number of stored warnings (the newest), so that a probe cannot fill the memory."""
 MAX_PROCESSES = 4096
 """Maximum number of processes with stored details (the newest)."""
-MAX_DETAIL = 1 << 14
+MAX_DETAIL_LENGTH = 1 << 14
 """Maximum number of characters of a process's details. The list of CPUs of a large machine needs a
 third of this."""
 
@@ -276,7 +276,7 @@ class Session:
             self.snapshot, self._snapshot_ns = snapshot, frame.time_ns
         if isinstance(details := frame.records.get("details"), dict):
             for pid, detail in details.items():
-                if isinstance(detail, dict) and len(repr(detail)) <= MAX_DETAIL:
+                if isinstance(detail, dict) and len(repr(detail)) <= MAX_DETAIL_LENGTH:
                     self.details.pop(pid, None)
                     self.details[pid] = detail
             for pid in list(self.details)[:-MAX_PROCESSES]:
@@ -333,7 +333,7 @@ class Session:
                     self._moments.add_mark(message.time_ns, label, self.run_times)
 
     def _warn(self, time_ns: int, text: str) -> None:
-        self.warnings = [*self.warnings, text[: episodes.MAX_WARNING]][-MAX_WARNINGS:]
+        self.warnings = [*self.warnings, text[: episodes.MAX_WARNING_LENGTH]][-MAX_WARNINGS:]
         self.last_warning_ns = time_ns
 
     # --- Intervals, losses and phases.

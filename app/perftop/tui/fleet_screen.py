@@ -333,6 +333,6 @@ class FleetSource(ScreenSource):
             except asyncio.CancelledError:
                 child.terminate()
                 raise
-            if status not in {0, 130} or arguments[0] == "why":  # keeps its messages readable
+            if status not in {0, 130} or arguments[0] == "why":  # so that its output can be read
                 print("\nany key: back to the fleet ", end="", flush=True)
                 await next_key()

@@ -36,7 +36,7 @@ user, must be able to read it."""
 STALE_S, STALE_SAMPLES = 10.0, 5
 """After this many seconds and this many sample periods without a new sample, the page is no longer
 served: unchanged counters would look like an idle machine."""
-MAX_WAITING = 8
+MAX_WAITING_MESSAGES = 8
 
 
 class Exporter(Consumer):
@@ -56,7 +56,7 @@ class Exporter(Consumer):
         self._last_sample_end_ns: int | None = None
         self._waiting_messages: list[wire.Message] = []
         """Messages not processed yet. They are processed together, which costs less, when there are
-        MAX_WAITING or when a client requests the page."""
+        MAX_WAITING_MESSAGES or when a client requests the page."""
         self._has_sample = False
         self._sampled_s = self._written_s = -FILE_PERIOD_S
         """Times of the newest sample and of the newest text file, in s of the event loop's
@@ -70,7 +70,7 @@ class Exporter(Consumer):
                 if isinstance(messages[0], wire.Hello):  # a hello is always the first of its batch
                     self._process_waiting()
                 self._waiting_messages += messages
-                if len(self._waiting_messages) >= MAX_WAITING or not self._has_sample:
+                if len(self._waiting_messages) >= MAX_WAITING_MESSAGES or not self._has_sample:
                     self._process_waiting()
                 if self._has_sample and any(isinstance(m, wire.Frame) for m in messages):
                     self._sampled_s = loop.time()

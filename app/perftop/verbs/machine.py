@@ -36,7 +36,7 @@ HISTOGRAM_BINS, _ASCII_BARS = 24, " .:-=+*#@"
 """Number of bins of a histogram, and the ASCII characters that represent them."""
 ANSWER_ERRORS = ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError
 """Exceptions that an answer with an unexpected structure causes."""
-MAX_REASON = 100
+MAX_REASON_LENGTH = 100
 """Maximum characters of the Python error in a message about a malformed answer."""
 
 
@@ -63,7 +63,7 @@ def checked_answer(args: argparse.Namespace) -> Iterator[None]:
     except ANSWER_ERRORS as error:
         if args.host is None:
             raise
-        reason = f"{type(error).__name__}: {error}"[:MAX_REASON]
+        reason = f"{type(error).__name__}: {error}"[:MAX_REASON_LENGTH]
         text = f"{args.host}: the probe's answer cannot be parsed ({reason})"
         raise Failed(f"{text}; is the same perftop version installed there?", UNAVAILABLE) from None
 

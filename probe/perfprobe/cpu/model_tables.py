@@ -106,11 +106,11 @@ def _bit_names(**names: str) -> tuple[str, ...]:
     return tuple(names.get(f"b{bit}", f"bit {bit}") for bit in range(16))
 
 
-_COMMON = {"b0": "PROCHOT", "b1": "thermal", "b10": "PL1", "b11": "PL2"}
+_COMMON_BITS = {"b0": "PROCHOT", "b1": "thermal", "b10": "PL1", "b11": "PL2"}
 LIMITS_HASWELL = LimitRegister(
     0x690,
     _bit_names(
-        **_COMMON,
+        **_COMMON_BITS,
         b4="graphics driver",
         b5="autonomous utilisation",
         b6="VR thermal",
@@ -162,7 +162,7 @@ LIMITS_GOLDMONT = LimitRegister(
 LIMITS_SKYLAKE = LimitRegister(
     0x64F,
     _bit_names(
-        **_COMMON,
+        **_COMMON_BITS,
         b4="residency state regulation",
         b5="running average thermal limit",
         b6="VR thermal alert",

@@ -160,10 +160,10 @@ def _fitting_step(distinct: list[int], parts: int) -> float | None:
 STABLE_ROUNDS = 3
 """Number of consecutive rounds that must leave the mean unchanged before it counts as stable."""
 CONFIDENCE = 0.95
-_STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23,
+_T_QUANTILES = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23,
             2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10, 2.09, 2.09)  # fmt: skip
 """Two-sided Student's t for CONFIDENCE and 1, 2, … degrees of freedom."""
-_NORMAL = 1.96
+_Z_QUANTILE = 1.96
 DIFFERENCE_FACTOR = math.sqrt(2)
 """Factor from the error of one mean to the difference of two means with that error."""
 
@@ -266,4 +266,4 @@ def standard_error(rounds: Sequence[tuple[int, float]]) -> float | None:
     # Rounds become larger, so the last few have nearly all the weight.
     effective = total**2 / sum(size**2 for size, _ in rounds)
     freedom = max(1, round(effective) - 1)
-    return spread * (_STUDENT[freedom - 1] if freedom <= len(_STUDENT) else _NORMAL)
+    return spread * (_T_QUANTILES[freedom - 1] if freedom <= len(_T_QUANTILES) else _Z_QUANTILE)

@@ -56,7 +56,7 @@ SLOW_CLOCKS = {"hpet", "acpi_pm", "jiffies", "refined-jiffies"}
 """Slow clock sources. If one of them is in use, the cost of reading it is also a setting."""
 TIMED_ROUNDS, CALLS_PER_ROUND = 5, 50
 _COSTLY_MITIGATION = re.compile(r"Mitigation: (PTI|IBRS|untrained return thunk)\b")
-_BRACKETED = re.compile(r"\[([^\]]*)\]")
+_BRACKET_PATTERN = re.compile(r"\[([^\]]*)\]")
 
 
 def read_settings(root: Path) -> dict[str, str]:
@@ -123,7 +123,7 @@ def idle_state_paths(root: Path, cpu: int) -> list[str]:
 def _read_value(path: str) -> str:
     """Returns a file's value; in a list such as "always [madvise] never", the bracketed one."""
     content = read_word(path)
-    match = _BRACKETED.search(content)
+    match = _BRACKET_PATTERN.search(content)
     return match[1] if match else content
 
 

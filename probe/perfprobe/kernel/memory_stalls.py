@@ -25,7 +25,7 @@ MIN_STALL_US = 2_000
 """Stall time in us since the last scan at which the files of control groups start to be read."""
 MAX_GROUPS = 32
 _COUNT = re.compile(rf"^({'|'.join(VMSTAT_KEYS)}) (\d{{1,18}})$", re.MULTILINE | re.ASCII)
-_STALLED = re.compile(r"^some .*total=(\d{1,18})$", re.MULTILINE | re.ASCII)
+_STALL_PATTERN = re.compile(r"^some .*total=(\d{1,18})$", re.MULTILINE | re.ASCII)
 
 
 class MemoryStalls:
@@ -112,7 +112,7 @@ def memory_events(hierarchy: Hierarchy, group: str) -> list[int | None]:
 
 def parse_stalled_us(text: str) -> int | None:
     """Returns the us for which some task was stalled, from a PSI file's text; None if unknown."""
-    match = _STALLED.search(text)
+    match = _STALL_PATTERN.search(text)
     return int(match[1]) if match else None
 
 

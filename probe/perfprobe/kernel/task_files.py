@@ -18,7 +18,7 @@ BATCH_ENTRIES = 64  # directory entries that are read at once, in less than 1 ms
 TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 MAX_STAT_BYTES = 1024
 """Maximum bytes read of a stat file: a name of 64 bytes, and the numbers up to the CPU."""
-MAX_COMM = 64
+MAX_COMM_LENGTH = 64
 TASK_ENDED = (FileNotFoundError, NotADirectoryError, ProcessLookupError)
 
 
@@ -50,7 +50,7 @@ def parse_stat(data: bytes) -> TaskStat | None:
         children = int(fields[13]) + int(fields[14])
     except (IndexError, ValueError):
         return None
-    comm = data[first + 1 : last].decode(errors="replace")[:MAX_COMM]
+    comm = data[first + 1 : last].decode(errors="replace")[:MAX_COMM_LENGTH]
     return TaskStat(comm, ticks, threads, start, cpu, parent, children)
 
 
@@ -182,7 +182,7 @@ def parse_switches(status: bytes) -> tuple[int | None, int | None]:
 
 # --- details --------------------------------------------------------------------------------------
 
-MAX_COMMAND = 200
+MAX_COMMAND_LENGTH = 200
 RESEND_NS = 60_000_000_000
 """Time in ns after which a process's details, which may be lost or change, are sent again."""
 MAX_DETAILS = 32  # maximum number of processes with details in one record; each takes about 0.1 ms
@@ -215,7 +215,9 @@ def process_details(pid: int) -> dict[str, str | int]:
     expected_errors = (psutil.Error, OSError, ValueError, LookupError)
     fields: dict[str, Callable[[psutil.Process], Any]] = {
         "user": lambda process: _user_name(process.uids().real),
-        "command": lambda process: _replace_surrogates(" ".join(process.cmdline())[:MAX_COMMAND]),
+        "command": lambda process: _replace_surrogates(
+            " ".join(process.cmdline())[:MAX_COMMAND_LENGTH]
+        ),
         "threads": lambda process: process.num_threads(),
         "affinity": lambda process: cpu_sets.format(process.cpu_affinity()),
     }
@@ -243,7 +245,7 @@ def control_group_of(text: str) -> str:
     root group. If there are several hierarchies, the last line with a group below the root is used;
     the unified hierarchy is in the last line."""
     paths = [line.split(":", 2)[-1] for line in text.splitlines()]
-    return next((path[-MAX_COMMAND:] for path in reversed(paths) if path != "/"), "")
+    return next((path[-MAX_COMMAND_LENGTH:] for path in reversed(paths) if path != "/"), "")
 
 
 def _replace_surrogates(text: str) -> str:

@@ -65,7 +65,7 @@ CHECK_SPAN_NS, MIN_CHECK_NS, MAX_CHECK_NS = 3_000_000_000, 20_000_000, 100_000_0
 watched processes have new children or have moved to another control group; and bounds of the time
 between two checks. It is a fifth of the time since that scan, because a process usually joins a
 group at its start, and stops by the group's quota are missed until the next check."""
-MAX_CHECKED = 8
+MAX_CHECKED_PIDS = 8
 """Maximum number of watched processes in such a check, which takes about 15 us for each."""
 POWER_MANAGERS = {"thermald", "tuned", "intel_lpmd", "auto-cpufreq", "power-profiles-"}
 """Names of programs that may lower limits of power and clock while the machine runs."""
@@ -235,7 +235,9 @@ class TaskScanner:
         self._check_due_ns = now_ns + pause_ns if watched_ns < CHECK_SPAN_NS else inf
         if self._watch is not None and self._scan is None:
             self._watch.find_children()
-        if not self._joined_quotas and self._quotas.has_moved(self._watched_pids()[:MAX_CHECKED]):
+        if not self._joined_quotas and self._quotas.has_moved(
+            self._watched_pids()[:MAX_CHECKED_PIDS]
+        ):
             self._joined_quotas = _non_empty(quotas=self._quotas.record(self._watched_pids()))
         return True
 

@@ -259,7 +259,7 @@ PERF_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 """PATH for perf. The caller's PATH is not used, since perfprobe may run as root."""
 PERF_LIST_TIMEOUT_S = 5.0
 MAX_LISTING_BYTES = 32 << 20
-MAX_TEXT = 200
+MAX_TEXT_LENGTH = 200
 _ENCODING = re.compile(r"([A-Za-z0-9_-]{1,32})/([A-Za-z0-9_=,.x-]{1,200})/[a-zA-Z]*")
 _IGNORED_TERMS = ("period", "freq", "name", "metric-id", "long_desc", "desc")
 """Terms in perf's listing that do not select an event."""
@@ -281,9 +281,9 @@ def perf_events(run: Callable[[], bytes] | None = None) -> Mapping[str, list[Lis
         keys = ("EventName", "Encoding", "BriefDescription")  # as in tools/perf/builtin-list.c
         name, encoding, about = (t if isinstance(t := texts.get(key), str) else "" for key in keys)
         match = _ENCODING.fullmatch(encoding)
-        if match is not None and 0 < len(name) <= MAX_TEXT:
+        if match is not None and 0 < len(name) <= MAX_TEXT_LENGTH:
             terms = [t for t in match[2].split(",") if t.partition("=")[0] not in _IGNORED_TERMS]
-            description = about[:MAX_TEXT] if about.isprintable() else ""
+            description = about[:MAX_TEXT_LENGTH] if about.isprintable() else ""
             event = ListedEvent(match[1], ",".join(terms), description)
             events.setdefault(name.lower(), []).append(event)
     return events

@@ -67,7 +67,7 @@ class Trial:
     counted_share: float
     """Share of the time for which the group was on the counters; 1 if the group is not timed."""
     tsc_ticks: int
-    ran_share: float
+    run_share: float
     """Share of the elapsed time for which the thread ran."""
 
 
@@ -429,7 +429,7 @@ def _implausible_events(events: Sequence[Event], trial: Trial) -> dict[str, Prob
     problems = dict.fromkeys(stopped_keys - POSSIBLY_ZERO_KEYS, NOT_COUNTING)
     ref = counts.get("ref", 0)
     share = ref / trial.tsc_ticks if trial.tsc_ticks else 0.0
-    if share and not 0.2 * trial.ran_share <= share <= 1.05:
+    if share and not 0.2 * trial.run_share <= share <= 1.05:
         problems["ref"] = Problem(
             f"the counter moved {share:.3g} times as far as the TSC while busy"
         )

@@ -33,7 +33,7 @@ MAX_HELLO_ELEMENTS = 1 << 19
 MAX_UNCOUNTED_ARRAY = 1 << 12
 """Maximum length of a list in a message whose elements are not counted. msgpack allocates a list
 when it has read its length, at up to 1024 levels of nesting: 32 MB in total."""
-MAX_TEXT = 1 << 22
+MAX_TEXT_BYTES = 1 << 22
 """Maximum bytes of all texts in a message. In memory a text may be four times as large: one wide
 character makes all its characters take four bytes."""
 
@@ -97,7 +97,7 @@ _TEXT = 0xD9
 
 def _check_count(data: bytes, limit: int) -> None:
     """Raises WireError if the bytes have more than `limit` elements, claim more, or have more than
-    MAX_TEXT bytes of text. Ignores nesting, because this must be fast."""
+    MAX_TEXT_BYTES bytes of text. Ignores nesting, because this must be fast."""
     offset, end, claimed_count, text, sizes = 0, len(data), 1, 0, _SIZES
     for _ in range(limit):
         if offset >= end:
@@ -116,7 +116,7 @@ def _check_count(data: bytes, limit: int) -> None:
             if not elements_per_unit:
                 offset += number
                 text += number if first >= _TEXT else 0
-            if claimed_count > limit or text > MAX_TEXT:
+            if claimed_count > limit or text > MAX_TEXT_BYTES:
                 break
     if offset < end or claimed_count > limit:
         raise WireError("a damaged message (too many elements or too much text)")

@@ -20,7 +20,7 @@ QUEUE_BYTES = 8 << 20
 """Maximum size of the queue in bytes; two messages are kept whatever their size."""
 PIPE_BYTES = 1 << 20
 """Size of the pipe in bytes: a frame of 1024 CPUs is larger than the default of 64 KiB."""
-MAX_LOST = 1 << 62
+MAX_LOST_FRAMES = 1 << 62
 """Upper bound of `lost` in a frame: the source's own count plus the frames dropped here."""
 MAX_PARTS = 512
 """Maximum number of messages in one writev(2); Linux allows 1024."""
@@ -69,7 +69,7 @@ class Outbox:
                 del self._queue[victim]
                 self.lost += 1
             if self.lost:
-                message = replace(message, lost=min(message.lost + self.lost, MAX_LOST))
+                message = replace(message, lost=min(message.lost + self.lost, MAX_LOST_FRAMES))
         data = self._encode(message)
         self._queue.append((droppable, data))
         self._bytes += len(data)

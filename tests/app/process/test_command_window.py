@@ -19,7 +19,7 @@ from perftop.base import raw_ns
 from perftop.process import command_window
 from perftop.process.command_window import (
     LATE_SIGNAL_NS,
-    MAX_ARGV,
+    MAX_ARGV_LENGTH,
     MIN_WAIT_FRAMES,
     MIN_WAIT_NS,
     RETRY_AFTER_RUN_S,
@@ -318,6 +318,6 @@ def test_notes_of_a_run_are_in_order_and_not_ahead_of_the_frames(
 
 @pytest.mark.parametrize("spare", [-1, 0, 1])
 def test_a_command_line_is_cut_at_its_limit(spare: int) -> None:
-    last = "x" * (MAX_ARGV - len("make \udcff ") - spare)
+    last = "x" * (MAX_ARGV_LENGTH - len("make \udcff ") - spare)
     text = ["make", "?", last] if spare >= 0 else ["make", "?", last[:-1] + "…"]
     assert argv_text(["make", "\udcff", last]) == text

@@ -189,7 +189,7 @@ def test_a_probe_without_echoes_gets_a_limited_number_of_requests() -> None:
     state = link.Link("n7", remote, lambda: now[0])
     for _ in range(100):
         state.ping()
-    assert len(remote.requested_echoes) == link.MAX_UNANSWERED
+    assert len(remote.requested_echoes) == link.MAX_UNANSWERED_ECHOES
     assert isnan(state.rtt_s)
     state.on_echo(wire.Note("echo", 5, data={"number": remote.requested_echoes[1]}))
     assert state.last_echo is not None
@@ -197,7 +197,7 @@ def test_a_probe_without_echoes_gets_a_limited_number_of_requests() -> None:
     assert state.last_echo.remote_ns == 5
     for _ in range(100):
         state.ping()
-    assert len(remote.requested_echoes) == link.MAX_UNANSWERED + 2, "the first one is lost"
+    assert len(remote.requested_echoes) == link.MAX_UNANSWERED_ECHOES + 2, "the first one is lost"
 
 
 def test_registers_of_the_remote_machine_are_queried(hosts: fake_ssh.Hosts) -> None:

@@ -21,7 +21,12 @@ from perfprobe import wire
 from perftop import cli
 from perftop.model.kinds import Episode
 from perftop.output import stat_lines
-from perftop.session.episodes import MAX_WARNING, EpisodeLog, RecordingEpisodes, next_mark_label
+from perftop.session.episodes import (
+    MAX_WARNING_LENGTH,
+    EpisodeLog,
+    RecordingEpisodes,
+    next_mark_label,
+)
 from perftop.session.history import History
 from perftop.session.session import Session
 from perftop.verbs.measuring import Stat
@@ -106,7 +111,7 @@ def test_a_changed_factor_is_reported_once() -> None:
     assert report[-1] == (96.0, 1)
     (text,) = session.warnings
     assert "one_thread is 96 TSC ticks, not 24" in text
-    assert len(text) < MAX_WARNING
+    assert len(text) < MAX_WARNING_LENGTH
     assert factor_of_session(session) == {"factor": 96.0, "state": "settled", "before": 24.0}
     live = Session(HELLO)
     for frame in frames([(24.0, 10), (96.0, 60)]):

@@ -18,7 +18,7 @@ from nightly import nightly_case
 from waiting import MAX_WAIT_S
 
 from perftop.base.errors import Failed
-from perftop.process.job import MAX_PENDING, SOCKET_VARIABLE, MarkSocket, send_mark
+from perftop.process.job import MAX_PENDING_MARKS, SOCKET_VARIABLE, MarkSocket, send_mark
 
 PERFTOP = [sys.executable, "-m", "perftop"]
 
@@ -106,10 +106,10 @@ def test_the_number_of_marks_between_two_samples_is_limited(
 ) -> None:
     marks = MarkSocket()
     monkeypatch.setenv(SOCKET_VARIABLE, marks.environment()[SOCKET_VARIABLE])
-    for at in range(MAX_PENDING + 8):
+    for at in range(MAX_PENDING_MARKS + 8):
         send_mark(str(at))
         marks.collect()
-    assert len(marks.new_marks()) == MAX_PENDING
+    assert len(marks.new_marks()) == MAX_PENDING_MARKS
     send_mark("next")
     assert [name for _, name in marks.new_marks()] == ["next"]
 

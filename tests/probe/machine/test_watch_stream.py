@@ -132,7 +132,7 @@ def test_a_busy_child_is_named_on_its_cpu(
     _, comm, share = frame.records["tasks"][str(cpu)]
     assert comm == Path(f"/proc/{busy.pid}/comm").read_text(encoding="utf-8").strip()
     assert tasks.MIN_TASK_SHARE <= share <= 1
-    command = f"{sys.executable} -c {code}"[: task_files.MAX_COMMAND]
+    command = f"{sys.executable} -c {code}"[: task_files.MAX_COMMAND_LENGTH]
     assert details[str(busy.pid)]["command"] == command
 
 
@@ -179,7 +179,7 @@ def test_details_of_a_process_are_short_and_printable(
     result = task_files.process_details(process.pid)
     command = result.pop("command")
     assert isinstance(command, str)
-    assert len(command) == task_files.MAX_COMMAND
+    assert len(command) == task_files.MAX_COMMAND_LENGTH
     assert " ? xxx" in command
     message = wire.Frame(1, 0, {}, records={"details": {"1": result | {"command": command}}})
     assert wire.encode(message), "bytes that are no text do not stop the stream"

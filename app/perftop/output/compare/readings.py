@@ -29,7 +29,7 @@ from perftop.session.session import Session
 
 MAX_EVENTS = 64
 """Maximum number of events of a summary that are compared. Untrusted lines may have any number."""
-MAX_EVENT_NAME = 12
+MAX_EVENT_NAME_LENGTH = 12
 MAX_READINGS, MAX_STATES = 10_000, 100
 MAX_SAMPLES = 2000
 """Maximum number of samples kept for each number, for the chart of its distribution."""
@@ -114,7 +114,7 @@ def number_of(key: str) -> Number:
     number = NUMBERS.get(key) or RARE_METRICS.get(key)
     if number is not None:
         return number
-    name = safe_text(key.removeprefix(EVENT_PREFIX).removesuffix(PER_KI), MAX_EVENT_NAME)
+    name = safe_text(key.removeprefix(EVENT_PREFIX).removesuffix(PER_KI), MAX_EVENT_NAME_LENGTH)
     if key.endswith(PER_KI):
         return Number(key, name, "1", "", digits=2)
     return Number(key, name, "1/s", "", digits=4, is_unbounded=True)

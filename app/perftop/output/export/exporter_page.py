@@ -131,7 +131,7 @@ NEEDED_KEYS = {
 """Keys of the numbers that each of these families needs. A family is complete or missing."""
 QUOTED_WORDS = re.compile(r'"[^"]*"')
 """Pattern of quoted words in a reason. They are never exported, since they may name programs."""
-MAX_REASON = 200
+MAX_REASON_LENGTH = 200
 Detail = Literal["package", "core", "cpu"]
 Labels = Mapping[str, object]
 
@@ -239,7 +239,7 @@ class Page:
         rows = []
         for sample, key, is_absent in parts:
             if reason_text := self._missing_reason(key, absent=is_absent):
-                reason = QUOTED_WORDS.sub("a program", reason_text)[:MAX_REASON]
+                reason = QUOTED_WORDS.sub("a program", reason_text)[:MAX_REASON_LENGTH]
                 rows.append(({"what": sample, "why": reason}, 1.0))
         families += [family_of(MISSING_HEADING, rows)] if rows else []
         count = sum(family.series for family in families) + 1

@@ -26,7 +26,7 @@ MAX_CPU_COLUMNS = 4
 MIN_WIDTH_FOR_OWNERS = 88
 MIN_ALARM_WAIT = 0.2
 """Minimum share of its time that a task waited, for the share to be red."""
-MAX_COMMAND = 400
+MAX_COMMAND_LENGTH = 400
 """Maximum length of a command line, in characters."""
 NO_OWNER_TEXT = "no unit or container"
 """Owner of tasks in the root control group, or in an unknown group."""
@@ -217,7 +217,7 @@ def owner_name(session: Session, pid: int) -> str:
 def command_line(session: Session, pid: int) -> str:
     """Returns the command line of a process; '' if unknown: only those that ran most are read."""
     command = session.details.get(str(pid), {}).get("command")
-    return safe_cells(command[:MAX_COMMAND]) if isinstance(command, str) else ""
+    return safe_cells(command[:MAX_COMMAND_LENGTH]) if isinstance(command, str) else ""
 
 
 def fit_command(command: str, comm: str, size: int) -> str:
@@ -334,7 +334,7 @@ def task_ranking(session: Session, interval: Interval, grouping: Grouping = "tas
 # --- The comparison of the selected range (B) with the held range (A).
 
 MIN_DIFFERENCE = 0.01
-"""Minimum difference in CPUs that the sentence mentions, and at which a loss is red."""
+"""Minimum difference in CPUs for the sentence to mention it, and for a loss to be red."""
 MIN_WIDTH_FOR_GAPS = 46
 """Minimum width in cells of a comparison with wide gaps between its columns."""
 

@@ -128,7 +128,7 @@ def duration_text(session: Session, episode: Episode) -> str:
     return long_duration(max(0, end_ns - episode.start_ns)) if has_length else ""
 
 
-_DETECTABLE = {
+_DETECTABLE_KINDS = {
     "turbo-drop": ("turbo drops", (("busy_hz",), ("turbo_ceiling_hz",))),
     "throttle": ("thermal throttling", (
         ("limit_reasons", "core_thermal", "package_thermal", "modulation",
@@ -154,7 +154,7 @@ def empty_list_lines(session: Session, size: int, *, is_filtered: bool) -> list[
     served_keys |= {"turbo_ceiling_hz"} - missing_reasons.keys()
     names_by_reason: dict[str, list[str]] = {}
     undetected: set[str] = set()
-    for kind_key, (name, groups) in _DETECTABLE.items():
+    for kind_key, (name, groups) in _DETECTABLE_KINDS.items():
         if missing_keys := next((keys for keys in groups if served_keys.isdisjoint(keys)), None):
             undetected.add(kind_key)
             reasons = (missing_reasons[key] for key in missing_keys if key in missing_reasons)
