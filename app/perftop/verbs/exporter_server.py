@@ -120,7 +120,7 @@ class Exporter(Consumer):
         warning = "; anyone who can reach it can read it" if is_public(listener) else ""
         print_error(f"{listener_address(listener)}: {self._page.series} series{warning}")
         if not unix and sys.stderr.isatty():
-            print(scrape_snippet(listener), end="", file=sys.stderr)
+            print(scrape_snippet(*listener.getsockname()[:2]), end="", file=sys.stderr)
 
     def _write_file(self, now_s: float) -> None:
         if self._file is not None and now_s - self._written_s >= FILE_PERIOD_S:
@@ -163,12 +163,19 @@ def listener_address(listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
 
 
-def scrape_snippet(listener: socket.socket) -> str:
-    """Returns the lines of prometheus.yml for a TCP socket."""
-    host, port = listener.getsockname()[:2]
+def requested_scrape_snippet(address: str | None) -> str:
+    """Returns the lines of prometheus.yml for an address of --listen, without listening there."""
+    if address is not None and address.startswith(SOCKET_SCHEME):
+        text = "Prometheus cannot scrape a Unix socket; give --listen HOST:PORT, or use --textfile"
+        raise Failed(f"--print-scrape-config: {text}", USAGE)
+    return scrape_snippet(*_host_and_port(DEFAULT_ADDRESS if address is None else address))
+
+
+def scrape_snippet(host: str, port: int) -> str:
+    """Returns the lines of prometheus.yml for the address of a TCP socket."""
+    machine_text = " on this machine" if _is_local(host) else ""
     host = socket.gethostname() if host in {"0.0.0.0", "::"} else host  # noqa: S104 - compared only
     target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    machine_text = "" if is_public(listener) else " on this machine"
     return (
         f"# in prometheus.yml{machine_text}:\nscrape_configs:\n  - job_name: perftop\n"
         f'    static_configs:\n      - targets: ["{target}"]\n'
@@ -177,19 +184,26 @@ def scrape_snippet(listener: socket.socket) -> str:
 
 def is_public(listener: socket.socket) -> bool:
     name = listener.getsockname()
-    return not isinstance(name, str) and not (name[0].startswith("127.") or name[0] == "::1")
+    return not isinstance(name, str) and not _is_local(name[0])
 
 
-def _bound_socket(address_text: str) -> socket.socket:
+def _is_local(host: str) -> bool:
+    return host.startswith("127.") or host in {"::1", "localhost"}
+
+
+def _host_and_port(address_text: str) -> tuple[str, int]:
     host, colon, port = address_text.rpartition(":")
     is_valid = colon and host and re.fullmatch("[0-9]{1,5}", port) and int(port) < 1 << 16
     if not is_valid or (":" in host and not (host.startswith("[") and host.endswith("]"))):
         hint = f"try {DEFAULT_ADDRESS}, [::1]:9917, unix:PATH"
         raise Failed(f"--listen: invalid address {address_text!r} ({hint})", USAGE)
+    return host.strip("[]"), int(port)
+
+
+def _bound_socket(address_text: str) -> socket.socket:
+    host, port = _host_and_port(address_text)
     try:
-        addresses = socket.getaddrinfo(
-            host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, bind_to = addresses[0]
         listener = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:

@@ -186,6 +186,7 @@ def add_exporter(subparsers: Any) -> None:
     printed_group = parser.add_mutually_exclusive_group()
     for name, text in (
         ("unit", "the systemd service"), ("socket", "the systemd socket"),
+        ("scrape-config", "the lines for prometheus.yml, for the address of --listen"),
         ("rules", "rules for Prometheus"), ("dashboard", "the Grafana dashboard"),
     ):  # fmt: skip
         printed_group.add_argument(
@@ -197,6 +198,11 @@ def add_exporter(subparsers: Any) -> None:
 def run_exporter(args: argparse.Namespace) -> int:
     """Runs the exporter until a signal. It listens on the sockets of the service manager, or else
     at an address; if only a text file was requested, it does not listen."""
+    if args.printed == "scrape-config":
+        from perftop.verbs.exporter_server import requested_scrape_snippet
+
+        sys.stdout.write(requested_scrape_snippet(args.listen))
+        return 0
     if args.printed is not None:
         return print_shipped(args.printed)
     from perftop.process.signals import run_loop

@@ -194,7 +194,7 @@ def test_the_lines_for_prometheus_name_the_address(where: str, host: str, place:
             port = one.getsockname()[1]
             assert is_public(one) is (place == "")
             assert listener_address(one).startswith(f"http://{where.removesuffix(':0')}:")
-            comment, *lines = exporter_server.scrape_snippet(one).splitlines()
+            comment, *lines = exporter_server.scrape_snippet(*one.getsockname()[:2]).splitlines()
     except Failed as failed:
         pytest.skip(str(failed))
     assert comment == f"# in prometheus.yml{place}:"
@@ -204,6 +204,20 @@ def test_the_lines_for_prometheus_name_the_address(where: str, host: str, place:
         "    static_configs:",
         f'      - targets: ["{host}:{port}"]',
     ]
+
+
+@pytest.mark.parametrize(("listen", "code", "text"), [
+    ((), 0, 'targets: ["127.0.0.1:9917"]'),
+    (("--listen", "[::]:99"), 0, f'targets: ["{socket.gethostname()}:99"]'),
+    (("--listen", "n1"), 2, "invalid address 'n1'"),
+    (("--listen", "unix:s"), 2, "Prometheus cannot scrape a Unix socket; give --listen HOST:PORT"),
+])  # fmt: skip
+def test_the_lines_for_prometheus_are_printed_without_listening(
+    listen: tuple[str, ...], code: int, text: str
+) -> None:
+    result = run_in_process("exporter", "--print-scrape-config", *listen)
+    assert result.returncode == code
+    assert text in (result.stderr if code else result.stdout)
 
 
 def test_a_unix_socket_is_private_and_removed_at_the_end(tmp_path: Path) -> None:

@@ -132,6 +132,9 @@ NEEDED_KEYS = {
 QUOTED_WORDS = re.compile(r'"[^"]*"')
 """Pattern of quoted words in a reason. They are never exported, since they may name programs."""
 MAX_REASON_LENGTH = 200
+FIRST_READS_NS, FIRST_READS_SAMPLES = 3_000_000_000, 3
+"""Until this many ns and samples after the start, a number that can be read here is not called
+missing: a wait of tasks is the difference between two scans, which are a second apart."""
 Detail = Literal["package", "core", "cpu"]
 Labels = Mapping[str, object]
 
@@ -247,13 +250,17 @@ class Page:
 
     def _missing_reason(self, key: str, *, absent: bool) -> str:
         """Returns the reason why the numbers with these keys are missing, on all CPUs (`absent`) or
-        on some; '' if there is none."""
+        on some; '' if there is none, or if the first read may still come."""
         for reason in (m for part in key.split() for m in self._reasons if m.what == part):
             if reason.cpus is not None:
                 return f"{reason.why} (CPUs {ranges(reason.cpus)})"
             if absent:
                 return reason.why
-        return (BOUNDS_REASON if key == "smt" else UNREAD_REASON) if absent else ""
+        session = self._session
+        first_reads_ns = max(FIRST_READS_NS, FIRST_READS_SAMPLES * session.hello.sample_ns)
+        if not absent or session.now_ns - session.hello.raw_ns < first_reads_ns:
+            return ""
+        return BOUNDS_REASON if key == "smt" else UNREAD_REASON
 
     def _all_families(self) -> Iterator[Family]:
         session, sums, hello = self._session, self._sums, self._session.hello

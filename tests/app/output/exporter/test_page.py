@@ -14,6 +14,7 @@ from sessions import one_by_one
 from perfprobe import wire
 from perftop.output.export.exporter_page import Detail, Page
 from perftop.session.session import Session
+from perftop.session.values import UNREAD_REASON
 
 LABELS = {
     "perftop_smt_seconds": {"package", "state"},
@@ -137,6 +138,18 @@ def test_the_time_below_the_ceiling_is_unknown_without_a_clock() -> None:
     assert ("perftop_ceiling_hertz", "0") in screen
     assert not [*series_named(screen, "perftop_below_ceiling_seconds_total")]
     assert ("perftop_missing", "perftop_below_ceiling_seconds_total") in {k[:2] for k in screen}
+
+
+@pytest.mark.parametrize(("seconds", "missing"), [(1, False), (4, True)])
+def test_a_number_is_not_called_missing_before_its_first_read(
+    seconds: float, missing: bool
+) -> None:
+    """No scan of tasks comes in this stream."""
+    hello, *rest = messages("guest", seconds)
+    frames = [dataclasses.replace(m, records={}) for m in rest if isinstance(m, wire.Frame)]
+    screen = shown_series(fed_page([hello, *frames])[1])
+    row = "perftop_missing", "perftop_task_wait_seconds_total", UNREAD_REASON
+    assert (row in screen) is missing
 
 
 def test_owners_are_exported_on_request() -> None:
