@@ -575,6 +575,11 @@ def test_a_command_that_only_slept_has_no_bar(parts: dict[str, float]) -> None:
     assert bool(marked) == ("sleep" in parts), "the user asked for the lengths of these phases"
 
 
+def test_a_phase_without_times_is_as_long_as_any_other() -> None:
+    _, bar, *_ = time_use_lines([phase("a", 9.0), phase("b", 9.0, run=9.0)], unicode=True)
+    assert bar == "·" * 39 + "█" * 39
+
+
 share = st.floats(0.0, 1e4, allow_nan=False)
 
 
