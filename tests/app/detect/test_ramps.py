@@ -102,6 +102,14 @@ def test_drops_during_a_ramp_are_counted() -> None:
     assert "drops" not in RampingCores().sleep().climb(1.2, 2.0, 1.95, 3.0).ended[0].evidence
 
 
+@pytest.mark.parametrize(("second_ghz", "steady_s"), [(3.15, 0.1), (3.16, 0.2)])
+def test_a_clock_is_steady_within_a_twentieth_of_the_last(
+    second_ghz: float, steady_s: float
+) -> None:
+    (ramp,) = RampingCores().sleep().climb(1.2, second_ghz, 2.98, 3.0).ended
+    assert ramp.evidence["steady_s"] == steady_s
+
+
 @pytest.mark.parametrize(("first_ghz", "ramps"), [(0.945, 1), (0.955, 0), (1.5, 0)])
 def test_a_small_gain_is_not_a_ramp(first_ghz: float, ramps: int) -> None:
     assert len(RampingCores().sleep().climb(3 * first_ghz, 3.0).ended) == ramps
