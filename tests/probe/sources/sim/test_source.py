@@ -162,13 +162,13 @@ def test_simulated_time_may_run_faster(clock: SimpleNamespace) -> None:
 def test_a_machine_without_a_reader_pauses(clock: SimpleNamespace) -> None:
     source = SimSource("sim:hotplug", SAMPLE_NS)
     source.poll()
-    clock.now = 109.9  # the reader was only late: all samples are delivered
+    clock.now = 110.1  # the reader was only late: all samples are delivered
     while messages := source.poll():
         last = messages[-1]
-    assert last.time_ns - source.hello.raw_ns == 9_900_000_000
+    assert last.time_ns - source.hello.raw_ns == 10_100_000_000
     clock.now = 100 + 3600
     (frame,) = source.poll()
-    assert frame.time_ns - source.hello.raw_ns == 10_000_000_000
+    assert frame.time_ns - source.hello.raw_ns == 10_200_000_000
     assert source.due_s() == pytest.approx(3700.1, abs=1e-5)
 
 
