@@ -83,7 +83,7 @@ class _TaskReading:
     """The process's CPU clock at that time."""
     stat: TaskStat | None
     """None if the stat file cannot be read."""
-    read_ns: int = 0
+    read_ns: int
     """Time in ns at which the stat file was read."""
     share: float = 0.0
     """Share of the time since the previous read for which the task ran; 0 if unknown."""
@@ -413,12 +413,12 @@ class TaskScanner:
             return None
         except OSError:
             stat = None
-        reading = _TaskReading(self._now_ns(), clock_ns, stat)
-        reading.read_ns = reading.valid_until_ns
+        now_ns = self._now_ns()
+        reading = _TaskReading(now_ns, clock_ns, stat, now_ns)
         if stat is None:
             return reading
         if last is None and started_after_ns is not None:
-            last = _TaskReading(started_after_ns, 0, stat._replace(cpu_ticks=0))
+            last = _TaskReading(started_after_ns, 0, stat._replace(cpu_ticks=0), started_after_ns)
         if last and last.stat and stat.start_ticks == last.stat.start_ticks:
             elapsed_ns = reading.valid_until_ns - last.valid_until_ns
             ran_ns = (stat.cpu_ticks - last.stat.cpu_ticks) * TICK_NS
