@@ -80,14 +80,12 @@ static uint32_t read_xcr0(void)
 
 uint32_t pp_ramp_isas(void)
 {
-    uint32_t found = 1u << PP_RAMP_SCALAR, state;
-    unsigned a, b, c, d;
+    uint32_t found = 1u << PP_RAMP_SCALAR, state = 0;
+    unsigned a, b = 0, c, d;
 
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE) || !(c & bit_FMA))
-        return found;
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d))
-        return found;
-    state = read_xcr0();
+    if (__get_cpuid(1, &a, &b, &c, &d) && (c & bit_OSXSAVE) && (c & bit_FMA) &&
+        __get_cpuid_count(7, 0, &a, &b, &c, &d))
+        state = read_xcr0();
     if ((b & bit_AVX2) && (state & XCR0_AVX) == XCR0_AVX)
         found |= 1u << PP_RAMP_AVX2;
     if ((b & bit_AVX512F) && (state & XCR0_AVX512) == XCR0_AVX512)
