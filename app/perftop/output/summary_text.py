@@ -22,7 +22,7 @@ from perftop.model.numbers import NUMBERS, PER_KI, Number
 from perftop.output.report import MIN_SHARE, Report
 from perftop.output.run_summary import summary_line, time_use_lines
 from perftop.output.stat_lines import Line, json_number, number_text, shown_unit, table_line
-from perftop.output.why_report import report
+from perftop.output.why_report import culprit_of, report
 from perftop.output.why_text import SHORT_TASKS, answer, cause_rows, texts
 from perftop.session.episodes import RUN_STARTED, EpisodeTally, mark_label
 from perftop.session.follow import Follower
@@ -80,6 +80,11 @@ def phase(session: Session, label: str) -> Phase:
     for episode in why.episodes:
         tally.add(episode, session.now_ns)
     line = summary_line(session, tally.counts_by_cause, why.totals.elapsed_s)
+    for finding in why.named_findings:
+        name, place = culprit_of(finding, has_job=why.job is not None)
+        for cause in line.get("causes", ()) if name else ():
+            if (cause["kind"], cause["cause"]) == finding.cause:
+                cause.update({"culprit": name, "place": place} if place else {"culprit": name})
     machine = line.pop("machine")
     for key, measure in machine.items():
         values = extremes.percentiles(key, [*PERCENTILES.values()])

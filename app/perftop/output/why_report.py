@@ -251,6 +251,20 @@ def _stopped_finding(finding: Finding, times: RunTimes, job: str | None) -> Find
     )  # fmt: skip
 
 
+def culprit_of(finding: Finding, *, has_job: bool) -> tuple[str, str]:
+    """Returns the task that a finding blames in a few words, and its CPU if it acts on only one;
+    '' for unknown ones. `has_job`: whether the finding is about a watched job."""
+    if finding.confidence == "unknown":
+        return "", ""
+    name = "" if finding.worst is None else next((t.comm for t in culprits(finding.worst)), "")
+    if finding.cause == WAIT_CAUSE:
+        others = (t.comm for t in finding.takers if (t.pid, t.comm) not in finding.waiting_tasks)
+        name = finding.culprit if has_job and finding.takers else next(others, "")
+    return safe_text(name, MAX_OWNER_LENGTH), f"CPU {finding.cpus[0]}" if len(
+        finding.cpus
+    ) == 1 else ""
+
+
 def _culprit_name(cause: Cause, worst: Episode | None) -> str:
     kind, name = cause
     blamed_tasks = [] if worst is None else culprits(worst)

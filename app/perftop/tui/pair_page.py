@@ -31,11 +31,13 @@ from perftop.draw.strips import (
 from perftop.draw.theme import DROP_SIGN
 from perftop.model.kinds import cause_of, kind_of_cause
 from perftop.model.numbers import NUMBERS, Number
+from perftop.output.compare.answer import (
+    answer_sentences,
+    loss_sentences,
+)
 from perftop.output.compare.comparison import (
     Comparison,
-    answer_sentences,
     compare,
-    loss_sentences,
 )
 from perftop.output.compare.readings import Reading, RecordingReader, format_like, unit_of
 from perftop.output.compare.text import change_text, verdict_word

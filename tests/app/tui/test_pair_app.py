@@ -174,7 +174,7 @@ def test_the_loss_of_the_headline_has_a_chart(
     result.compare()
     lines = pair_page(result)
     red = [text(runs) for runs, line_state in lines if line_state == "victim"]
-    assert "B lost 29.6 points more time in the queue" in red[0]
+    assert "B took 44.5 % longer: it lost 29.6 points more time" in red[0]
     assert "lost 30.4 %" in red[1]
     named = next(i for i, (runs, _) in enumerate(lines) if "waits for CPU s/s" in text(runs))
     difference = next(runs for runs, _ in lines[named:] if "B-A" in text(runs))

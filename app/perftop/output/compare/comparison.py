@@ -3,13 +3,12 @@ noise, and the answer in a sentence."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, sqrt
-from statistics import fmean, median, variance
+from math import inf
+from statistics import fmean, median
 
-from perftop.base.text import count_noun, join_words, percent, safe_text
-from perftop.model.kinds import CAUSES, KINDS, cause_of, kind_of_cause
+from perftop.model.kinds import CAUSES, KINDS
 from perftop.model.numbers import Number
 from perftop.output.compare.readings import (
     ON_REQUEST_KEYS,
@@ -21,7 +20,6 @@ from perftop.output.compare.readings import (
 )
 from perftop.output.compare.statistics import (
     CONFIDENCE,
-    MAX_RUNS_NEEDED,
     Difference,
     difference,
     estimate,
@@ -29,11 +27,8 @@ from perftop.output.compare.statistics import (
     holm_correction,
     ranked_difference,
     resolution,
-    runs_needed,
-    smallest_difference,
 )
-from perftop.output.run_summary import SETTING_NAMES, is_different, setting_label, value_text
-from perftop.output.sentences import mid_sentence
+from perftop.output.run_summary import SETTING_NAMES, is_different
 from perftop.session.losses import Cause
 
 MIN_LOSS_DIFFERENCE = 0.01
@@ -46,14 +41,8 @@ RESOLUTION = 0.0005
 EQUIVALENCE_MARGIN = 0.02
 """Maximum distance from 0 of the ends of the confidence interval of a difference that counts as
 none, as a share or relative to A."""
-MIN_OTHER_CPUS = 0.1
-"""Minimum mean number of CPUs used by other tasks for the advice to use a quieter machine."""
 NOISE, ONE_RUN, UNSTEADY, SMALL = "within the noise", "1 run", "unsteady", "same"
 """Verdicts on differences that are not clear. SMALL: above the noise, but below MIN_DIFFERENCE."""
-UNEXPLAINING_STATES = frozenset({"boot_id", "host", "command", "source", "sample_s"})
-"""States that never explain a difference."""
-TIME_KEYS = ("run_s", "length_s")
-MAX_NAME_LENGTH = 20
 
 
 @dataclass(frozen=True)
@@ -229,7 +218,7 @@ def _compare_number(number: Number, a: list[Reading], b: list[Reading]) -> _Pair
         estimated = difference(series_a, series_b, is_share=is_share) if is_steady else None
         return _Pair(number, series_a.mean, series_b.mean, estimated, from_single_runs=True)
     by_file = max(_file_count(a), _file_count(b)) > 1
-    values_a, values_b = (_side_values(side, key, by_file=by_file) for side in (a, b))
+    values_a, values_b = (side_values(side, key, by_file=by_file) for side in (a, b))
     if not values_a or not values_b:
         return None
     if has_heavy_tails(values_a, values_b):
@@ -242,7 +231,7 @@ def _compare_number(number: Number, a: list[Reading], b: list[Reading]) -> _Pair
     return _Pair(number, mean_a.mean, mean_b.mean, estimated, from_single_runs=False)
 
 
-def _side_values(side: Sequence[Reading], key: str, *, by_file: bool) -> list[float]:
+def side_values(side: Sequence[Reading], key: str, *, by_file: bool) -> list[float]:
     """Returns the number with this key in each run or, with `by_file`, its mean in each file,
     because the runs of a file share the state of the machine at that time."""
     values: dict[int, list[float]] = {}
@@ -255,19 +244,6 @@ def _side_values(side: Sequence[Reading], key: str, *, by_file: bool) -> list[fl
 def _keys_only_on_side(side: Sequence[Reading], other_side: Sequence[Reading]) -> list[str]:
     keys, other_keys = ({key for run in runs for key in run.numbers} for runs in (side, other_side))
     return [key for key in row_keys(run.numbers for run in side) if key in keys - other_keys]
-
-
-def loss_sentences(phase: Comparison) -> Iterator[str]:
-    """Yields a sentence about the losses of A and B to each cause in `extra_loss`, largest
-    first."""
-    for cause in phase.extra_loss:
-        a, b = (percent(lost_share(side, cause)) for side in (phase.side_a, phase.side_b))
-        yield f"{_loss_text(cause)}: {a} % in A, {b} % in B"
-
-
-def _loss_text(cause: Cause) -> str:
-    text, name = kind_of_cause(*cause).loss_text, cause_of(cause[1]).name
-    return text if cause[0] == "neighbour" or name in text else f"{text} ({name})"
 
 
 def lost_share(side: Sequence[Reading], cause: Cause) -> float:
@@ -310,209 +286,3 @@ def _row(pair: _Pair, extra_loss: dict[Cause, float], chance: float, level: floa
 def _explained_keys(cause: Cause) -> tuple[str, ...]:
     """Returns the keys of the numbers whose differences a cause can explain."""
     return KINDS[cause[0]].explained_keys if cause[0] in KINDS else ()
-
-
-# --- the sentence that answers the question
-
-
-def headline(compared: Sequence[Comparison]) -> str:
-    return " ".join(answer_sentences(compared))
-
-
-def answer_sentences(compared: Sequence[Comparison]) -> list[str]:
-    """Returns a sentence about the clear difference with the highest `clarity`, and one about the
-    run time if that is a different row."""
-    rows = [(phase, row) for phase in compared for row in phase.rows if row.is_clear]
-    phase, row = max(rows, key=lambda pair: pair[1].clarity, default=(None, None))
-    if phase is None or row is None:
-        return _sentences_without_difference(compared)
-    reason, place = _cause_text(phase, row), safe_text(phase.label, MAX_NAME_LENGTH)
-    if phase.within_runs and any(row.interval is not None for row in phase.rows):
-        place = f"{place} of these two runs" if place else "these two runs"
-    place = f"In {place}, " if place else ""
-    sentences = [f"{place}{_difference_text(row)}{reason}."]
-    time = next((r for r in phase.rows if r.number.key in TIME_KEYS), None)
-    if time is None or time is row or time.interval is None:
-        return sentences
-    if not time.is_clear:
-        return [*sentences, f"{_possible_difference_text(phase, time)}."]
-    return [*sentences, f"{_difference_text(time)}{'' if reason else _cause_text(phase, time)}."]
-
-
-def _difference_text(row: Row) -> str:
-    is_more = row.change > 0
-    if row.number.key in TIME_KEYS:
-        return f"B takes {row.size_text} {'longer' if is_more else 'less time'}"
-    name = row.number.plain_name
-    if row.number.key == "cpu_s":
-        return f"B needs {row.size_text} {'more' if is_more else 'less'} {name}"
-    verb = "are" if any(word.endswith("s") for word in name.split()) else "is"
-    if row.unit == "points":
-        a, b = (format_like(row.number, value) for value in (row.side_a, row.side_b))
-        return f"{name} {verb} {b} % in B, {a} % in A"
-    return f"B's {name} {verb} {row.size_text} {'higher' if is_more else 'lower'}"
-
-
-def _possible_difference_text(phase: Comparison, row: Row, place: str = "") -> str:
-    low, high = (f"{100 * end:+z.1f}".replace("-", "−") for end in row.interval or ())
-    name = row.number.plain_name
-    limits = f"{low} to {high}" if low != high else "less than 0.1"
-    runs = " in these two runs" if phase.within_runs else ""
-    text = f"{place}{name}: no difference found{runs}; {limits} {row.unit} is possible"
-    return f"{text[:1].upper()}{text[1:]}"
-
-
-def _cause_text(phase: Comparison, row: Row) -> str:
-    """Returns the explanation of a difference: a changed setting of the machine, or else the cause
-    of episodes; '' if neither explains it or several settings could."""
-    cause = row.cause
-    if cause is None and row.number.key in TIME_KEYS:
-        cause = next((r.cause for r in phase.rows if r.cause is not None), None)
-    if cause is None:
-        return ""
-    share_a, share_b = lost_share(phase.side_a, cause), lost_share(phase.side_b, cause)
-    if (row.verdict == "better") != (share_b < share_a):
-        return ""
-    states = [
-        state for state in phase.differing_states if state.explained_keys and state.cause == cause
-    ]
-    if len(states) == 1:
-        state = states[0]
-        a, b = (value_text(state.key, value) for value in (state.side_a, state.side_b))
-        return f": {setting_label(state.key)} is {b} in B, {a} in A"
-    name = mid_sentence(cause_of(cause[1]).subject or cause[1])
-    return f": {name} takes {'less' if row.verdict == 'better' else 'more'} from it"
-
-
-def _sentences_without_difference(compared: Sequence[Comparison]) -> list[str]:
-    phases = [(phase, row) for phase in compared for row in phase.rows]
-    phases.sort(key=lambda pair: pair[1].number.key not in TIME_KEYS)
-    with_noise = [pair for pair in phases if pair[1].interval is not None]
-    rows = [row for _, row in phases]
-    time = next((row for row in rows if row.number.key == "run_s" and row.verdict == ONE_RUN), None)
-    if time is not None or not with_noise or any(row.verdict == UNSTEADY for row in rows):
-        # the cause whose lost time differs most
-        largest = max(compared, key=lambda p: max(map(abs, p.extra_loss.values()), default=0.0))
-        loss = ""
-        for cause, extra_share in [*largest.extra_loss.items()][:1]:
-            place = f" in {safe_text(largest.label, MAX_NAME_LENGTH)}" if largest.label else ""
-            loss = f"{percent(abs(extra_share))} points more {_loss_text(cause)}{place}."
-            loss = f"{'B' if extra_share > 0 else 'A'} lost {loss}"
-        name = "It" if loss.startswith("B") else "B"
-        if time is None:
-            return [text for text in ("Inconclusive: one run per side.", loss) if text]
-        if abs(time.change) < RESOLUTION:
-            text = f"{name} took as long as A (one run per side)."
-        else:
-            longer = "longer" if time.side_b > time.side_a else "less time"
-            text = f"{name} took {time.size_text} {longer}, which may be chance: one run per side."
-        if with_noise and not loss:
-            text = f"{text[:-1]}; no rate differs by more than the noise."
-        return [sentence for sentence in (loss, text) if sentence]
-    phase, row = with_noise[0]
-    place = f"In {safe_text(phase.label, MAX_NAME_LENGTH)}, " if phase.label else ""
-    text = f"{_possible_difference_text(phase, row, place)}."
-    power = _detection_power(phase, row, len(rows))
-    if row.is_same or power is None:
-        return [text]
-    a, b = len(phase.side_a), len(phase.side_b)
-    runs = f"{count_noun(a, 'run')} per side" if a == b else f"{a} and {b} runs"
-    limit = f"{100 * power[0]:.0f} {row.unit}"
-    return [f"Inconclusive: {runs} cannot show less than {limit}.", text]
-
-
-def _detection_power(phase: Comparison, row: Row, rows: int) -> tuple[float, int] | None:
-    """Returns the smallest difference that this many runs detect in most comparisons of `rows`
-    rows, and the runs per side that would detect the observed one; None if there are too few
-    runs."""
-    by_file = max(phase.files) > 1
-    sides = [
-        _side_values(side, row.number.key, by_file=by_file) for side in (phase.side_a, phase.side_b)
-    ]
-    count = min(map(len, sides))
-    if count < 2:
-        return None
-    scale = 1.0 if row.number.unit == "ratio" else abs(row.side_a)
-    sd = sqrt(fmean(variance(values) for values in sides)) / scale
-    return smallest_difference(sd, count, rows), runs_needed(sd, abs(row.change), rows)
-
-
-def next_step(compared: Sequence[Comparison]) -> str:
-    """Returns advice on how to get a clear result for the run time, or for the first number with
-    known noise; '' if the result is clear or nothing would help."""
-    pairs = [(phase, row) for phase in compared for row in phase.rows if row.interval is not None]
-    pairs.sort(key=lambda pair: pair[1].number.key not in TIME_KEYS)
-    if not pairs or pairs[0][1].is_clear or pairs[0][1].is_same:
-        return ""
-    phase, row = pairs[0]
-    power = _detection_power(phase, row, sum(len(phase.rows) for phase in compared))
-    if power is None:
-        return ""
-    steps, runs = [], (*phase.side_a, *phase.side_b)
-    other_cpus = [run.numbers["others_cpus"] for run in runs if "others_cpus" in run.numbers]
-    if other_cpus and fmean(other_cpus) >= MIN_OTHER_CPUS:
-        steps.append(f"a quieter machine (other tasks used {fmean(other_cpus):.1f} CPUs)")
-    if power[1] < MAX_RUNS_NEEDED:
-        steps.append(
-            f"perftop stat -r {power[1]}, because that many runs per side show {row.size_text}"
-        )
-    return ", or ".join(steps)
-
-
-def work_sentence(phase: Comparison) -> str:
-    """Returns a sentence about the difference in work and speed, by instructions, IPC and clock; ''
-    if IPC or instructions are inconclusive."""
-    rows = {row.number.key: row for row in phase.rows}
-    instructions, ipc, clock = (rows.get(key) for key in ("instructions", "ipc", "busy_hz"))
-    if instructions is None or ipc is None or not ipc.is_clear:
-        return ""
-    if instructions.verdict in {NOISE, SMALL}:
-        work = "the same work"
-    elif instructions.is_clear:
-        adjective = "more" if instructions.side_b > instructions.side_a else "fewer"
-        work = f"{instructions.size_text} {adjective} instructions"
-    else:
-        return ""
-    cycles = "fewer" if ipc.side_b > ipc.side_a else "more"
-    text = f"B does {work} in {cycles} cycles (IPC)"
-    if clock is not None and clock.is_clear:
-        per_second = "fewer" if clock.side_b < clock.side_a else "more"
-        conjunction = "and" if per_second != cycles else "but"
-        text += f", {conjunction} has {clock.size_text} {per_second} of them in each second"
-    return text + "."
-
-
-def open_questions(compared: Sequence[Comparison]) -> Iterator[str]:
-    """Yields a sentence for each question that the comparison leaves open."""
-    first, rows = compared[0], [row for phase in compared for row in phase.rows]
-    is_clear = any(row.is_clear for row in rows)
-    linked_labels = [
-        setting_label(state.key) for state in first.differing_states if state.explained_keys
-    ]
-    other_keys = (state.key for state in first.differing_states if not state.explained_keys)
-    other_labels = [setting_label(key) for key in other_keys if key not in UNEXPLAINING_STATES]
-    if is_clear and other_labels:
-        names = join_words(other_labels)
-        if linked_labels:
-            yield f"whether {names} matters: it changed together with {join_words(linked_labels)}"
-        elif len(other_labels) > 1:
-            yield f"which of {names} matters: they changed together"
-        else:
-            yield f"whether {names} is the cause: no episode names it"
-    if len(linked_labels) > 1:
-        yield f"which of {join_words(linked_labels)} it is: they changed together"
-    if first.within_runs and any(row.interval is not None for row in rows):
-        yield "how much runs vary: intervals are from blocks of time within one run"
-    elif first.files == (1, 1) and is_clear and not first.is_interleaved:
-        yield (
-            "how much sessions vary: each side is one file; run both in turn (stat -r 5 -A 'CMD' "
-            "-B 'CMD'), or measure A B A B and compare: diff --a A1 A2 --b B1 B2"
-        )
-    unsteady = dict.fromkeys(row.number.plain_name for row in rows if row.verdict == UNSTEADY)
-    if unsteady:
-        slow = "it changes" if len(unsteady) == 1 else "they change"
-        yield f"noise of {join_words([*unsteady])}: {slow} too slowly for runs of this length"
-    for side, keys in zip("AB", first.keys_of_one_side, strict=True):
-        if keys:  # an event's two numbers share a plain name: list it once
-            lacking = dict.fromkeys(number_of(key).plain_name for key in keys)
-            yield f"{join_words([*lacking])}: only {side} has it"

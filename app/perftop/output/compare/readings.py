@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import floor, isfinite, log10, nan
+from types import UnionType
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +23,7 @@ from perftop.model.numbers import EVENT_PREFIX, INDEX, METRICS, PER_KI, RARE_MET
 from perftop.model.sample_reader import SampleBatch
 from perftop.model.smt import STATES
 from perftop.output.compare.statistics import MIN_BLOCKS, Estimate, estimate_of_series
-from perftop.output.run_summary import mean_both_share, mean_busy_cpus
+from perftop.output.run_summary import is_different, mean_both_share, mean_busy_cpus
 from perftop.output.stat_lines import Line, json_number, shown_unit
 from perftop.output.summary_text import WHOLE_LABEL, Phases
 from perftop.session.losses import WAIT_CAUSE, Cause
@@ -29,7 +31,7 @@ from perftop.session.session import Session
 
 MAX_EVENTS = 64
 """Maximum number of events of a summary that are compared. Untrusted lines may have any number."""
-MAX_EVENT_NAME_LENGTH = 12
+MAX_EVENT_NAME_LENGTH, MAX_CULPRIT_LENGTH = 12, 40
 MAX_READINGS, MAX_STATES = 10_000, 100
 MAX_SAMPLES = 2000
 """Maximum number of samples kept for each number, for the chart of its distribution."""
@@ -66,13 +68,16 @@ def _other_tasks_cpus(line: Line) -> float | None:
     return max(0.0, util * len(line["cpus"]) - used_s / float(line["elapsed_s"]))
 
 
-def _lost_shares(line: Line) -> dict[Cause, float]:
+def _cause_values(line: Line, key: str, types: type | UnionType) -> Iterator[tuple[Cause, Any]]:
+    """Yields this value of each cause in an untrusted summary that has it and is of these types."""
     causes = line.get("causes")
-    return {
-        (str(cause.get("kind")), str(cause.get("cause"))): float(cause["lost_ratio"])
-        for cause in (causes if isinstance(causes, list) else ())
-        if isinstance(cause, dict) and isinstance(cause.get("lost_ratio"), int | float)
-    }
+    for cause in causes if isinstance(causes, list) else ():
+        if isinstance(cause, dict) and isinstance(cause.get(key), types):
+            yield (str(cause.get("kind")), str(cause.get("cause"))), cause[key]
+
+
+def _lost_shares(line: Line) -> dict[Cause, float]:
+    return {cause: float(share) for cause, share in _cause_values(line, "lost_ratio", int | float)}
 
 
 def _power_w(line: Line) -> float | None:
@@ -180,6 +185,9 @@ class Reading:
     state: Line
     """Settings of the machine; empty if unknown."""
     lost_shares: dict[Cause, float]
+    culprits: dict[Cause, tuple[str, str]] = field(default_factory=dict)
+    """By cause, the task that made the run lose time, and its CPU or ''; only those that `why`
+    names."""
     label: str = ""
     """Name of the phase; '' for the whole run."""
     status: int = 0
@@ -203,10 +211,18 @@ def parse_reading(line: Line, label: str = "") -> Reading:
     state = line.get("state")
     states = list(state.items())[:MAX_STATES] if isinstance(state, dict) else []
     state = {key: value for key, value in states if isinstance(value, str | int | float)}
+    places = dict(_cause_values(line, "place", str))
+    culprits = {
+        cause: (
+            safe_text(name, MAX_CULPRIT_LENGTH),
+            safe_text(places.get(cause, ""), MAX_CULPRIT_LENGTH),
+        )
+        for cause, name in _cause_values(line, "culprit", str)
+    }
     run = line.get("run")
     status = run.get("status") if isinstance(run, dict) else 0
     status = status if isinstance(status, int) else 0
-    return Reading(values, state, _lost_shares(line), label, status)
+    return Reading(values, state, _lost_shares(line), culprits, label, status)
 
 
 def shared_state(readings: Sequence[Reading]) -> Line:
@@ -214,7 +230,8 @@ def shared_state(readings: Sequence[Reading]) -> Line:
     state: Line = {}
     for key in dict.fromkeys(key for reading in readings for key in reading.state):
         values = [reading.state.get(key) for reading in readings]
-        is_same = all(value == values[0] for value in values)
+        # A base clock from a calibration of the TSC varies from run to run.
+        is_same = not any(is_different(value, values[0]) for value in values)
         state[key] = values[0] if is_same else "not the same in all runs"
     return state
 
@@ -391,7 +408,7 @@ class RunSeries:
             if sizes.sum() > 0
         }
         return replace(
-            whole, numbers=_finite_numbers(means), lost_shares={},
+            whole, numbers=_finite_numbers(means), lost_shares={}, culprits={},
             series_estimates=_estimates(parts), samples={},
         )  # fmt: skip
 

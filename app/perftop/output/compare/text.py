@@ -10,16 +10,18 @@ from perftop.base.text import count_noun, safe_text, terminal_text, wrap_text
 from perftop.draw.columns import Column, Run, join_columns
 from perftop.model.kinds import cause_of
 from perftop.model.numbers import SMALL_SHARE_ENDS
-from perftop.output.compare.comparison import (
-    EQUIVALENCE_MARGIN,
-    NOISE,
-    Comparison,
-    Row,
+from perftop.output.compare.answer import (
     headline,
     loss_sentences,
     next_step,
     open_questions,
     work_sentence,
+)
+from perftop.output.compare.comparison import (
+    EQUIVALENCE_MARGIN,
+    NOISE,
+    Comparison,
+    Row,
 )
 from perftop.output.compare.readings import Reading, format_like, number_of, unit_of
 from perftop.output.run_summary import setting_label, value_text

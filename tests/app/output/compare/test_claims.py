@@ -22,7 +22,13 @@ from random_runs import (
 )
 
 from perftop.output.compare import statistics
-from perftop.output.compare.comparison import NOISE, compare, headline
+from perftop.output.compare.answer import (
+    headline,
+)
+from perftop.output.compare.comparison import (
+    NOISE,
+    compare,
+)
 from perftop.output.compare.readings import Reading
 
 # --- no difference

@@ -10,6 +10,13 @@ import pytest
 from summaries import line
 
 from perftop.output.compare import text
+from perftop.output.compare.answer import (
+    headline,
+    loss_sentences,
+    next_step,
+    open_questions,
+    work_sentence,
+)
 from perftop.output.compare.comparison import (
     NOISE,
     ONE_RUN,
@@ -17,11 +24,6 @@ from perftop.output.compare.comparison import (
     Comparison,
     Row,
     compare,
-    headline,
-    loss_sentences,
-    next_step,
-    open_questions,
-    work_sentence,
 )
 from perftop.output.compare.readings import NUMBERS, Reading, parse_reading
 from perftop.output.run_summary import is_different, setting_label, value_text
@@ -89,7 +91,7 @@ def test_a_limit_named_by_an_episode_explains_the_clock() -> None:
     assert any("kernel" in left for left in open_questions([comparison]))
 
 
-def test_a_certain_difference_comes_first_and_the_run_time_follows() -> None:
+def test_the_run_time_comes_first_unless_only_another_difference_is_certain() -> None:
     """CPU time differs by 5 %; the run time varies by 20 %, then by 1 %."""
     draw = random.Random(9)
 
@@ -105,8 +107,8 @@ def test_a_certain_difference_comes_first_and_the_run_time_follows() -> None:
     words = headline(
         [compare_runs(runs_with_times(30, 40, 0.01), runs_with_times(30 * 1.049, 46, 0.01))]
     )
-    assert words.startswith("B needs ")
-    assert ". B takes 16." in words
+    assert words.startswith("B takes 16.")
+    assert " longer. B needs 5." in words
     words = headline([compare_runs(runs_with_times(30, 40, 0.01), runs_with_times(30, 40, 0.01))])
     assert words.startswith("Run time: no difference found; −")
 
@@ -275,7 +277,81 @@ def test_open_questions_have_a_way_to_answer_them() -> None:
     assert next_step(calm).startswith("perftop stat -r ")
     certain = compare([("", runs("run_s", 1.0, 1.001), runs("run_s", 2.0, 2.001))])
     single = compare([("", runs_beside_others(40, 0.9)[:1], runs_beside_others(42.4, 0.9)[:1])])
-    assert next_step(certain) == next_step(single) == ""
+    assert next_step(certain) == ""
+    assert next_step(single).startswith("perftop stat -r 5 --json -o a.json -- CMD for A, ")
+
+
+@pytest.mark.parametrize(("commands", "step"), [
+    (("./job -n 3", "./job -n 3"), "perftop stat -r 5 --json -o a.json -- ./job -n 3 for A, "),
+    (("./job -n 3", "./new"), "perftop stat -r 5 -A './job -n 3' -B ./new"),
+    (("./job", "x" * 100), "perftop stat -r 5 --json -o a.json -- CMD for A, "),
+])  # fmt: skip
+def test_one_run_a_side_is_to_be_repeated_by_its_own_command(
+    commands: tuple[str, str], step: str
+) -> None:
+    a, b = (
+        Reading({"run_s": run_s}, {"command": command}, {})
+        for run_s, command in zip((40, 42.4), commands, strict=True)
+    )
+    assert next_step([compare_runs([a], [b])]).startswith(step)
+    assert next_step([compare_runs([a], [a])]) == "", "the runs took equally long"
+
+
+WAIT, PL1 = ("neighbour", "scheduler"), ("turbo-drop", "power-pl1")
+
+
+@pytest.mark.parametrize(("numbers", "losses", "reason"), [
+    ({"cpu_s": 1.124}, {WAIT: -0.054}, "it used 12.4 % more CPU time (more work or slower code)"),
+    ({"cpu_s": 1.124, "ipc": 0.9, "busy_hz": 1.05}, {},
+     "it used 12.4 % more CPU time, with 10.0 % lower IPC"),
+    ({"cpu_s": 1.124, "ipc": 0.99, "instructions": 1.1}, {},
+     "it used 12.4 % more CPU time, with 10.0 % more instructions"),
+    ({"cpu_s": 1.02}, {WAIT: 0.3},
+     "it lost 30.0 points more time in the queue, waiting for gzip on CPU 1"),
+    ({"cpu_s": 0.9}, {WAIT: -0.2}, ""),
+])  # fmt: skip
+def test_the_reason_acts_in_the_direction_of_the_run_time(
+    numbers: dict[str, float], losses: dict[tuple[str, str], float], reason: str
+) -> None:
+    """B takes 6.1 % longer, and other numbers are multiples of A's."""
+    start = dict.fromkeys(numbers, 1e10)
+    lost_a, lost_b = (
+        {cause: max(0.0, sign * s) for cause, s in losses.items()} for sign in (-1, 1)
+    )
+    a = Reading({"run_s": 10.0, **start}, {}, lost_a)
+    b = Reading(
+        {"run_s": 10.61} | {key: 1e10 * value for key, value in numbers.items()}, {}, lost_b,
+        {WAIT: ("gzip", "CPU 1")},
+    )  # fmt: skip
+    text = f": {reason}" if reason else ""
+    words = headline([compare_runs([a], [b])])
+    assert words == f"B took 6.1 % longer{text}. This may be chance: one run per side."
+
+
+def test_a_culprit_is_named_if_all_runs_of_the_side_that_lost_more_name_it() -> None:
+    draw = random.Random(6)
+
+    def runs_behind(share: float, *names: str) -> list[Reading]:
+        culprits = ({WAIT: (name, f"CPU {at}")} if name else {} for at, name in enumerate(names))
+        sides = zip(side(draw, count=len(names)), culprits, strict=True)
+        return [dataclasses.replace(one, lost_shares={WAIT: share}, culprits=culprit)
+                for one, culprit in sides]  # fmt: skip
+
+    def loss(a: list[Reading], b: list[Reading]) -> str:
+        return next(loss_sentences(compare_runs(a, b)))
+
+    calm, beside = runs_behind(0.01, "cron", "cron"), runs_behind(0.3, "gzip", "gzip", "")
+    assert loss(calm, beside).endswith("30.0 % in B (waiting for gzip)"), "on different CPUs"
+    assert loss(beside, calm).endswith("1.0 % in B (waiting for gzip)")
+    assert loss(calm, runs_behind(0.3, "gzip", "tar")).endswith("30.0 % in B")
+
+
+def test_a_base_clock_that_differs_by_its_calibration_is_the_same() -> None:
+    clocks = [Reading({"run_s": 1.0}, {"base_hz": hz}, {}) for hz in (2.6e9, 2.60001e9)]
+    for a, b in ((clocks, clocks[:1]), (clocks[:1], clocks[1:])):
+        assert compare_runs(a, b).equal_states == ["base_hz"]
+    other = [Reading({"run_s": 1.0}, {"base_hz": 2.7e9}, {})]
+    assert compare_runs(clocks, other).differing_states[0].key == "base_hz"
 
 
 def test_work_and_speed_are_separated() -> None:
