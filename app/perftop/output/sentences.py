@@ -248,11 +248,12 @@ _FIELD = re.compile(r"(\{\w+\}|[a-z]+\|[a-z]+)")
 _NUMBER_FIELDS = frozenset({"{clocks}", "{lost}", "{climb}"})
 """Sentences must contain one of these fields if any of them is known."""
 _FALLBACK_PHRASES = (
-    "{who} ({short}) {lost}, {where}", "{who} ({short}) {lost}", "{kind} ({short}) {lost}, {where}",
-    "{kind} {climb}, {where}", "{kind} {lost}, {where}", "{kind} {lost}", "{kind}, {where}",
-    "{kind}",
+    "{who} ({short}) takes|took {lost} on {where}", "{who} ({short}) takes|took {lost}",
+    "{who} takes|took {lost}", "{kind} ({short}) {lost}, {where}", "{kind} {climb}, {where}",
+    "{kind} {lost}, {where}", "{kind} {lost}", "{kind}, {where}", "{kind}",
 )  # fmt: skip
-"""Phrases for any kind, used if no sentence fits."""
+"""Phrases for any kind, used if no sentence fits. A task never stands beside a loss without a verb,
+which says whether the task caused or suffered it."""
 _NAME_SIZES = 15, 9
 """Maximum characters of a task's name. Sentences that are too long with the first limit are tried
 with the second one and an abbreviated cause."""
@@ -382,13 +383,16 @@ def _task_fields(worst: Episode, names: Sequence[str], size: int) -> dict[str, S
         return _abbreviated_names([cut(comm, size) + end for comm, end in parts], MAX_SENTENCE)
 
     if names:
-        name = name_of(losers) if len(losers) == 1 else _abbreviated_names(names, size)
-        fields["{loser}"] = SentencePart(name, "name")
-    if who:
+        comm = _abbreviated_names(names, size)
+        name = name_of(losers) if len(losers) == 1 else comm
+        fields |= {"{loser}": SentencePart(name, "name"), "{comm}": SentencePart(comm, "name")}
+    if who and group_key(worst) != STEAL_CAUSE:
         fields["{who}"] = SentencePart(name_of(who), "name")
     elif own_tasks or worst.evidence.get("self"):
         name = name_of(own_tasks) if own_tasks else "the job"
         fields["{own}"] = fields.get("{loser}") or SentencePart(name, "name")
+    if worst.cause == "scheduler":
+        fields.setdefault("{loser}", SentencePart("The job"))
     return fields
 
 

@@ -6,11 +6,12 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from math import nan
+from typing import Any
 
 import pytest
 import synth
 from fakes import Machine, observe
-from sentence_cases import ALL, CASES, PACKAGE, STREAM, S, machine
+from sentence_cases import ALL, CASES, PACKAGE, STREAM, S, episode_of, machine
 
 from perftop.detect.low_clock_causes import FLAG_COUNTERS, PCU_COUNTERS
 from perftop.detect.standstill import MARKERS
@@ -78,6 +79,27 @@ def test_tasks_of_one_name_are_told_apart(
     detected = replace(episode, evidence={"who": [TaskOnCpu(9, "python", 0)]}, cause="sibling")
     expected = "python[9] on the sibling takes 98 % of python's IPC on CPU 0"
     assert text(sentence(topology, [detected], ["python"])) == expected
+
+
+@pytest.mark.parametrize(("max_length", "expected"), [
+    (46, "python[7] waits 32 % for python[9] (+1)"), (38, "python waits 32 % for python[9] (+1)"),
+    (35, "python[7] waits 32 %"), (22, "python[7] waits 32 %"),
+])  # fmt: skip
+def test_a_short_sentence_about_a_wait_begins_with_the_task_that_waits(
+    max_length: int, expected: str
+) -> None:
+    who = [TaskOnCpu(9, "python", 0), TaskOnCpu(5, "cc", 0)]
+    evidence = {"loser": [TaskOnCpu(7, "python", 0)], "who": who}
+    episode = Episode("neighbour", [0, 2, 5], S, None, 0.32, "scheduler", evidence)
+    assert text(sentence(machine(), [episode], max_length=max_length)) == expected
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "who" in episode_of(case).evidence])
+def test_a_task_that_causes_a_loss_never_reads_as_its_victim(case: tuple[Any, ...]) -> None:
+    for max_length in range(12, 80):
+        words = text(sentence(machine(), [episode_of(case)], case[-1], max_length=max_length))
+        if re.search(r"stream|restic|a-name-.*\(\+4\)", words):
+            assert re.search("takes|saturates|displaces|keeps|waits .*for", words), words
 
 
 def test_the_deepest_of_several_episodes_represents_them() -> None:

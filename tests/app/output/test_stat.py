@@ -307,7 +307,7 @@ def test_what_held_a_command_back_is_between_its_phases_and_its_numbers() -> Non
         patch.setattr(session, "lost_time", lambda: losses)
         lines = stat_text.ending_lines(session, EpisodeTally(), line, ["make"])
     heading = next(i for i, text in enumerate(lines) if "what held it back" in text)
-    assert lines[heading + 1].startswith("◐ 50.0 %  The job waited for CPU 0")
+    assert lines[heading + 1].startswith("◐ 50.0 %  make waited for CPU 0")
     command = next(i for i, text in enumerate(lines) if text.startswith("exit status"))
     assert heading < command
 
