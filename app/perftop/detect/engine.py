@@ -206,9 +206,9 @@ class PauseLimits:
         """Returns whether the stream has a gap between these times, or time runs backwards."""
         return not 0 < time_ns - since_ns <= self.gap_ns
 
-    def has_ended(self, high: HighShare, time_ns: int, *, known: bool) -> bool:
-        """Returns whether a high share has ended. `known`: whether the sample has a value."""
-        if not known:
+    def has_ended(self, high: HighShare, time_ns: int, *, is_known: bool) -> bool:
+        """Returns whether a high share has ended. `is_known`: whether the sample has a value."""
+        if not is_known:
             return time_ns - high.last_ns > self.gap_ns
         return high.pause_start_ns is not None and time_ns - high.pause_start_ns >= self.pause_ns
 
@@ -405,13 +405,13 @@ class DetectorEpisodes(Generic[S]):
         candidates = (e for e in self.running if e.group == group and e.pause_start_ns is None)
         return next((current for current in candidates if current.totals.sample_count == 2), None)
 
-    def begin(self, started: S) -> None:
-        self.running.append(started)
-        self._episodes.running.append(started.episode)
+    def begin(self, episode: S) -> None:
+        self.running.append(episode)
+        self._episodes.running.append(episode.episode)
 
-    def close(self, ended: Sequence[S]) -> list[Episode]:
-        self.running = [current for current in self.running if current not in ended]
-        return [self._episodes.end(current.episode, current.until_ns) for current in ended]
+    def close(self, episodes: Sequence[S]) -> list[Episode]:
+        self.running = [current for current in self.running if current not in episodes]
+        return [self._episodes.end(current.episode, current.until_ns) for current in episodes]
 
 
 class ShareEpisodes(DetectorEpisodes[ShareEpisode]):
@@ -499,23 +499,25 @@ class ShareEpisodes(DetectorEpisodes[ShareEpisode]):
             elif is_known:
                 current.add_sample(sums, time_ns)
                 _set_depth(current)
-            ended += [current] if self.pauses.has_ended(current, time_ns, known=is_known) else []
+            ended += [current] if self.pauses.has_ended(current, time_ns, is_known=is_known) else []
         return ended
 
-    def _start_or_join(self, group: int, rising: Bools, by_position: Floats, time_ns: int) -> None:
-        sums = by_position[:, rising].sum(axis=1)
+    def _start_or_join(
+        self, group: int, is_rising: Bools, by_position: Floats, time_ns: int
+    ) -> None:
+        sums = by_position[:, is_rising].sum(axis=1)
         current = self.new_episode_of(group)
         if current is None:
-            start_ns = int(self._since_ns[rising].min())
+            start_ns = int(self._since_ns[is_rising].min())
             current = ShareEpisode(
-                group=group, members=rising & False, episode=Episode(self._kind, [], start_ns)
+                group=group, members=is_rising & False, episode=Episode(self._kind, [], start_ns)
             )
             self.begin(current)
             current.add_sample(sums, time_ns)
         else:
             current.totals.add_to_latest(sums)
         _set_depth(current)
-        current.members |= rising
+        current.members |= is_rising
         cpu_lists = [self._cpu_lists[i] for i in np.flatnonzero(current.members).tolist()]
         current.episode.cpus = sorted(cpu for name in cpu_lists for cpu in name)
 

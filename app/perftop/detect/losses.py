@@ -105,7 +105,7 @@ class NeighbourLosses:
                 loss.add_sample(sums[i], time_ns)
             elif is_known[i]:
                 loss.pause(loss.last_ns, sums[i])
-            has_ended[i] = self._pauses.has_ended(loss, time_ns, known=bool(is_known[i]))
+            has_ended[i] = self._pauses.has_ended(loss, time_ns, is_known=bool(is_known[i]))
             if not has_ended[i] and not self.is_in_episode[i]:  # the loss may still prove too small
                 total, weight = _total_loss(loss).tolist()
                 has_ended[i] = total < self._start * weight

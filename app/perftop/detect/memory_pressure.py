@@ -227,12 +227,13 @@ class MemoryLosses:
                 break
         return first + i
 
-    def _is_saturated(self, learned: Floats, rate: Floats, others_work: Floats) -> Bools:
+    def _is_saturated(self, learned_sums: Floats, rate: Floats, others_work: Floats) -> Bools:
         """Returns a mask of the CPUs where both the traffic and the work of other programs exceed
-        what was learned. `learned`: (..., rows, CPUs)."""
+        what was learned. `learned_sums`: (..., rows, CPUs)."""
         with np.errstate(invalid="ignore", divide="ignore"):
             learned_means = (
-                learned[..., _BYTES_ROW:_OVERLAP_ROW, :] / learned[..., None, _TIME_ROW, :]
+                learned_sums[..., _BYTES_ROW:_OVERLAP_ROW, :]
+                / learned_sums[..., None, _TIME_ROW, :]
             )
         has_grown = rate > self.min_growth * learned_means[..., 0, :]
         return np.asarray(has_grown & (others_work > learned_means[..., 1, :] + MIN_WORK_INCREASE))

@@ -324,11 +324,11 @@ class UndisturbedPrograms:
             spread = np.sqrt(np.maximum(squares - undisturbed_ipc**2, 0.0)) / undisturbed_ipc
             return undisturbed_ipc, np.maximum(1 - ipc / undisturbed_ipc, 0.0), spread
 
-    def add_losses(self, losing: Bools, *parts: Floats) -> None:
+    def add_losses(self, is_losing: Bools, *parts: Floats) -> None:
         """Adds a sample to the sums of losses, which start at 0 with each new loss."""
         is_new = self._losses.is_new_loss
         self.loss_sums[:, is_new], self.is_proven[is_new] = 0.0, False
-        self.loss_sums[:, losing] += np.array(parts)[:, losing]
+        self.loss_sums[:, is_losing] += np.array(parts)[:, is_losing]
 
     def has_program_changed(self, busy: Bools, top_task_ids: Ints) -> bool:
         """Returns whether the program on any of the `busy` CPUs has changed. `top_task_ids`: the

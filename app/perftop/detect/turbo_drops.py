@@ -117,10 +117,10 @@ class _Drop(ShareEpisode):
 class _CoreStates(NamedTuple):
     """The state of each core before the first sample and after each, (1 + samples, cores)."""
 
-    awake: Ints
+    awake_samples: Ints
     """Number of consecutive samples in which the core was busy."""
     awake_ns: Ints
-    """Total length in ns of the samples in `awake`."""
+    """Total length in ns of the samples in `awake_samples`."""
     ceiling_hz: Floats
     """The last known ceiling; NaN if it was never known."""
     util: Floats
@@ -210,12 +210,12 @@ class TurboDrops(Detector):
             i = end
         return last
 
-    def _add_noise_samples(self, cycles: Floats, allowed: Floats, usable: Bools) -> None:
+    def _add_noise_samples(self, cycles: Floats, allowed_cycles: Floats, usable: Bools) -> None:
         """Adds samples, (samples, cores), in which no drop runs."""
         if not len(cycles):
             return
         unknown = np.full(cycles.shape, np.nan)
-        self._new_shares.append(np.divide(cycles, allowed, out=unknown, where=usable))
+        self._new_shares.append(np.divide(cycles, allowed_cycles, out=unknown, where=usable))
         if len(self._new_shares) >= MAX_NEW_SHARES or len(cycles) >= MAX_NEW_SHARES:
             self._learn_noise()
 
@@ -285,10 +285,10 @@ class TurboDrops(Detector):
         # 0: the core was busy in all samples
         last_rest = np.maximum.accumulate(np.where(awake, 0, number))
         ends_ns = np.concatenate([[0], np.cumsum(spans_ns)])
-        count = np.where(last_rest == 0, past.awake + number, number - last_rest)
+        count = np.where(last_rest == 0, past.awake_samples + number, number - last_rest)
         lasted_ns = ends_ns[1:, None] - np.where(last_rest == 0, -past.awake_ns, ends_ns[last_rest])
         past = _CoreStates(
-            np.concatenate([past.awake[None], count]),
+            np.concatenate([past.awake_samples[None], count]),
             np.concatenate([past.awake_ns[None], lasted_ns]),
             *latest_known_values(np.isfinite(ceiling_hz), (past.ceiling_hz, ceiling_hz)),
             *latest_known_values(np.isfinite(busy), (past.util, busy)),
@@ -297,7 +297,7 @@ class TurboDrops(Detector):
         lower = np.fmin(ceiling_hz, past.ceiling_hz[:-1])
         ceiling = np.where(np.isfinite(ceiling_hz), lower, 0.0)
         is_settled = awake & (self._cores.package >= 0)
-        is_settled &= past.awake[:-1] >= MIN_AWAKE_SAMPLES
+        is_settled &= past.awake_samples[:-1] >= MIN_AWAKE_SAMPLES
         is_settled &= past.awake_ns[:-1] >= MIN_AWAKE_NS
         usable = is_settled & (run_s > 0) & (ceiling > 0)
         return past, ceiling, usable, usable & (cycles < (1 - DROP_END) * run_s * ceiling)
@@ -346,7 +346,7 @@ class TurboDrops(Detector):
                 drop.episode.is_calm = False
                 self._add(drop, members, clocks, sample)
             is_known = bool(known_s)
-            ended = self._drops.pauses.has_ended(drop, sample.time_ns, known=is_known)
+            ended = self._drops.pauses.has_ended(drop, sample.time_ns, is_known=is_known)
             ended_drops += [drop] if (is_known and changed) or ended else []
         return ended_drops
 

@@ -191,7 +191,7 @@ class Differences:
         baseline = self._baseline
         offline, is_sampled = readings.has_flag(wire.ROW_OFFLINE), readings.is_sampled
         is_wide = readings.has_flag(wire.ROW_WIDE)
-        is_calm = np.asarray(((is_sampled | ~readings.present) & ~is_wide).all(axis=1))
+        is_calm = np.asarray(((is_sampled | ~readings.is_present) & ~is_wide).all(axis=1))
         is_known = np.repeat(baseline.is_known[None], len(is_read), axis=0)
         changes = any(woke) or bool(np.count_nonzero((is_read & ~is_known) | (offline & is_known)))
         for i in range(len(is_read)) if changes else np.flatnonzero(~is_calm).tolist():
@@ -276,7 +276,7 @@ class _Readings:
     values: Words
     has_value: Bools
     """Mask of the rows with at least one valid value. Rows of the `cpu` block need none."""
-    present: Bools
+    is_present: Bools
     """Mask of the rows whose block is in the frame."""
     width: Floats
     """Duration of the read of each row, in stamp ticks."""
@@ -290,7 +290,7 @@ class _Readings:
 
     @cached_property
     def is_sampled(self) -> Bools:
-        return self.present if self.all_sampled else self.has_flag(wire.ROW_SAMPLED)
+        return self.is_present if self.all_sampled else self.has_flag(wire.ROW_SAMPLED)
 
     def skew_ns(self, layout: DeltaLayout) -> Ints:
         """Returns, for each frame, the time in ns between the first and the last wake-up of the

@@ -63,7 +63,7 @@ class Calibration:
     """The calibration of one counter: the candidates for its factor, and the candidate in use."""
 
     candidates: list[_Candidate]
-    chosen: _Candidate | None = field(init=False)
+    candidate: _Candidate | None = field(init=False)
     """The candidate in use; None if no candidate explains the counts, so that all are refused. A
     settled factor is never refused: later contradictions mean that another program took the
     counter.
@@ -73,16 +73,16 @@ class Calibration:
     _is_settled: bool = False
 
     def __post_init__(self) -> None:
-        self.chosen = self.candidates[0]
+        self.candidate = self.candidates[0]
         self._sums = [0.0] * (2 * len(self.candidates) + 2)
 
     @property
     def factor(self) -> float:
-        return self.chosen.factor if self.chosen else float("nan")
+        return self.candidate.factor if self.candidate else float("nan")
 
     @property
     def state(self) -> State:
-        if self.chosen is None:
+        if self.candidate is None:
             return "refused"
         return "settled" if self._is_settled else "uncalibrated"
 
@@ -112,7 +112,7 @@ class Calibration:
             return samples
         rows = evidence.reshape(samples * row_count, numbers)
         previous_state = self._sums, self._is_settled
-        index = None if self.chosen is None else self.candidates.index(self.chosen)
+        index = None if self.candidate is None else self.candidates.index(self.candidate)
         outcome = REFUSED_INDEX if index is None else 2 * index + self._is_settled
         changes = np.flatnonzero(self._add_rows(rows).reshape(samples, row_count)[:, -1] != outcome)
         if not len(changes):
@@ -140,7 +140,7 @@ class Calibration:
             is_refused = (sums[:, -1] >= MIN_SAMPLES) & (sums[:, -1] > tight_count) & ~is_settled
             outcomes.append(np.where(is_refused, REFUSED_INDEX, 2 * best_candidates + is_settled))
             self._sums, self._is_settled = sums[-1].tolist(), bool(is_settled[-1])
-            self.chosen = None if is_refused[-1] else self.candidates[best_candidates[-1]]
+            self.candidate = None if is_refused[-1] else self.candidates[best_candidates[-1]]
             rows = rows[len(sums) :]
         return np.concatenate(outcomes)
 
@@ -426,7 +426,7 @@ class Splitter:
         """Returns the best counter for ANY whose factor is not refused; None if there is none."""
         for key in self._counted_keys:
             calibration = self.calibrations.get(key)
-            if calibration is None or calibration.chosen is not None:
+            if calibration is None or calibration.candidate is not None:
                 return key
         return None
 

@@ -401,22 +401,22 @@ INTERRUPT_COUNTERS = "stat_irq_s", "stat_softirq_s"
 
 
 def _lost_share(
-    report: Report, kinds: Collection[str], measured: float = 0.0, otherwise: float = 0.0
+    report: Report, kinds: Collection[str], measured_share: float = 0.0, default: float = 0.0
 ) -> float:
-    """Returns the share of the time that was lost to these kinds; `otherwise` if no episode of them
+    """Returns the share of the time that was lost to these kinds; `default` if no episode of them
     was found. If a measured share of the time is not small, it is then unknown how much of it was
     lost."""
     shares = report.shares.items()
     found_share = sum(share for cause, share in shares if kind_of_cause(*cause).key in kinds)
-    return found_share or (nan if measured >= MIN_SHARE else otherwise)
+    return found_share or (nan if measured_share >= MIN_SHARE else default)
 
 
 def _share_check(
-    report: Report, key: str, name: str, share: float, *kinds: str, otherwise: float = 0.0
+    report: Report, key: str, name: str, share: float, *kinds: str, default: float = 0.0
 ) -> Check:
     """Returns a check whose measured number is a share of the time. `kinds`: as in Check."""
     text = f"{100 * share:.{2 if share < 0.001 else 1}f} %"
-    lost_share = _lost_share(report, kinds, share, otherwise)
+    lost_share = _lost_share(report, kinds, share, default)
     return Check(key, name, f"{text} of time", lost_share, f"{name} ({text})", kinds, share)
 
 
@@ -454,8 +454,8 @@ def _checks_of_own_time(report: Report) -> Iterator[Check]:
         is_shown = report.job is None or (key == "disk" and report.job_time is not None)
         is_rare = is_shown or pressure * len(session.topology) < MIN_SHARE
         if isfinite(pressure) and not is_blocked:
-            name, otherwise = f"waiting for {source}", 0.0 if is_rare else nan
-            check = _share_check(report, key, name, pressure, kind, otherwise=otherwise)
+            name, default = f"waiting for {source}", 0.0 if is_rare else nan
+            check = _share_check(report, key, name, pressure, kind, default=default)
             yield replace(check, loss_name=f"tasks {name}")
     halts = interval.values.mean("involuntary", session.selected)
     if variants["involuntary"] and np.isfinite(halts):

@@ -74,7 +74,7 @@ class CommandStart:
         """For each stream that pauses while the command runs: a function that sets the seconds
         between two reads, and these seconds."""
         self.is_stopped = False
-        self.answered: set[CommandWindow] = set()
+        self.answered_windows: set[CommandWindow] = set()
         """Windows of machines that have sent a frame or were given up."""
         self._windows = self._unopened_windows = windows
         self._has_open_window = False
@@ -85,7 +85,7 @@ class CommandStart:
     def all_answered(self) -> bool:
         """Whether all machines have sent a frame. Earlier samples would only prolong the
         measurement."""
-        return len(self.answered) == self._windows
+        return len(self.answered_windows) == self._windows
 
     def on_window_open(self, *, given_up: bool) -> None:
         self._unopened_windows -= 1
@@ -160,7 +160,7 @@ class CommandWindow:
     def admit(self, frame: wire.Frame) -> bool:
         """Returns whether the session may apply a frame. A frame that was read before the command
         could start would only prolong the measurement."""
-        self._start.answered.add(self)
+        self._start.answered_windows.add(self)
         if self._start.running is not None or self._frame_count:
             return True
         is_old = self.has_our_clock and frame.time_ns < self._ready_ns
@@ -181,7 +181,7 @@ class CommandWindow:
     def give_up(self) -> None:
         """Gives up this window because its stream has ended, so that other machines do not wait for
         it."""
-        self._start.answered.add(self)
+        self._start.answered_windows.add(self)
         self._on_window_open(given_up=True)
 
     def _on_window_open(self, *, given_up: bool) -> None:

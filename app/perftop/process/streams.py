@@ -286,16 +286,16 @@ class LinkedStream(_ClosingStream):
                 rest.append(message)
         return [*joined_messages, *self._joiner.joined_messages(rest)]
 
-    def _mark_broken(self, failed: Failed) -> None:
+    def _mark_broken(self, failure: Failed) -> None:
         """Marks the link as broken. Raises the failure if another attempt would be useless: there
         was no hello yet, or the stream was invalid."""
-        is_invalid = self._has_hello and not isinstance(failed, BrokenLink)
-        if self._joiner.hello is None or is_invalid or isinstance(failed, StreamEnded):
-            raise failed
+        is_invalid = self._has_hello and not isinstance(failure, BrokenLink)
+        if self._joiner.hello is None or is_invalid or isinstance(failure, StreamEnded):
+            raise failure
         if self.link.is_over:
-            raise StreamEnded(f"{failed}; there is no time left to try again")
+            raise StreamEnded(f"{failure}; there is no time left to try again")
         self._has_hello = False
-        self.link.set_broken(str(failed))
+        self.link.set_broken(str(failure))
 
     async def _reconnect(self) -> None:
         """Connects again, after a wait, until it succeeds."""
@@ -360,10 +360,10 @@ async def _keep_reading(machine: FollowedMachine, start_permits: asyncio.Semapho
             reason = f"it sent impossible data: {error}"
         except TimeoutError:
             reason = f"no answer within {MAX_HELLO_WAIT_S:.0f} s"
-            reason = "it stopped sending" if permit.answered else reason
+            reason = "it stopped sending" if permit.has_answered else reason
         finally:
             permit.release()
-        if permit.answered:
+        if permit.has_answered:
             waits = retry_waits_s()
         wait_s = next(waits)
         machine.listener.fail(reason, wait_s)
@@ -377,7 +377,7 @@ async def _read(machine: FollowedMachine, permit: _StartPermit) -> None:
     async with asyncio.timeout(MAX_HELLO_WAIT_S) as limit, machine.open() as stream:
         async for messages in stream:
             machine.listener.process(messages)
-            permit.answered = True
+            permit.has_answered = True
             permit.release()
             limit.reschedule(now() + MAX_SILENCE_S + 2 * machine.sample_s)
         raise Failed("the probe on that machine has ended")
@@ -389,7 +389,7 @@ class _StartPermit:
 
     def __init__(self, start_permits: asyncio.Semaphore) -> None:
         self._turns, self._is_held = start_permits, False
-        self.answered = False
+        self.has_answered = False
 
     async def acquire(self) -> None:
         await self._turns.acquire()

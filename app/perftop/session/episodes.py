@@ -215,13 +215,13 @@ class RecordingEpisodes:
         starts, ends = self._spans
         return [self.ended[i] for i in np.flatnonzero((starts <= until_ns) & (ends > since_ns))]
 
-    def missing_episodes(self, detected: Sequence[Episode]) -> list[Episode]:
-        """Returns the `detected` episodes that the pass has not found, not even with a different
-        start."""
+    def missing_episodes(self, detected_episodes: Sequence[Episode]) -> list[Episode]:
+        """Returns those of `detected_episodes` that the pass has not found, not even with a
+        different start."""
         if self.is_complete:
             return []
         unlisted, listed_ns = [], self.until_ns - LISTED_NS
-        for episode in detected:
+        for episode in detected_episodes:
             end_ns = episode.start_ns if episode.end_ns is None else episode.end_ns
             if episode.end_ns is not None and end_ns <= listed_ns:
                 continue

@@ -210,10 +210,10 @@ class Losses:
         self._ran_s = self._ran_s + (0.0 if ran_s is None else ran_s)
 
     def add(
-        self, lost: LostSeconds, since_ns: Ints, until_ns: Ints, run_s: Floats | None = None
+        self, lost_seconds: LostSeconds, since_ns: Ints, until_ns: Ints, run_s: Floats | None = None
     ) -> None:
         """Adds samples. `run_s`: seconds for which the watched job ran; None without a job."""
-        wanted_s, parts_s = lost.wanted_s, lost.parts_s
+        wanted_s, parts_s = lost_seconds.wanted_s, lost_seconds.parts_s
         is_known = np.isfinite(parts_s.sum(axis=1) + wanted_s)
         if np.count_nonzero(is_known) < is_known.size:
             wanted_s = np.where(is_known, wanted_s, 0.0)

@@ -181,12 +181,12 @@ def _key_errors(table: dict[str, Any]) -> Iterator[tuple[str, str]]:
                     yield name, f"{name}: {_MISSING_KEY_ERROR}"
 
 
-def _clashes(keymap: dict[str, str], skipped: set[str]) -> Iterator[tuple[str, str]]:
+def _clashes(keymap: dict[str, str], skipped_ids: set[str]) -> Iterator[tuple[str, str]]:
     """Yields an action's id and an error message for each key with two actions in one view.
-    `skipped`: ids of actions with invalid keys."""
+    `skipped_ids`: ids of actions with invalid keys."""
     by_default = set(keys.key_clashes({}))
     for name, key_a, key_b in dict.fromkeys(keys.key_clashes(keymap)):
-        if (name, key_a, key_b) not in by_default and not skipped & {key_a.id, key_b.id}:
+        if (name, key_a, key_b) not in by_default and not skipped_ids & {key_a.id, key_b.id}:
             changed_key, owner = (key_b, key_a) if key_b.id in keymap else (key_a, key_b)
             problem = f"{changed_key.id}: {name} is already a key of {owner.id} in the same view"
             yield changed_key.id, f"{problem}: change one of them"

@@ -152,16 +152,16 @@ class FleetScreen(PageScreen):
         if rows := self.state.rows:
             self._select(rows[max(0, min(len(rows) - 1, index))][0].name)
 
-    def action_move(self, down: int, columns: int = 0) -> None:
+    def action_move(self, rows: int, columns: int = 0) -> None:
         state = self.state
         if state.view == "heat" and state.grid is not None:
-            step = (columns > 0) - (columns < 0), (down > 0) - (down < 0)
+            step = (columns > 0) - (columns < 0), (rows > 0) - (rows < 0)
             name = state.selected_name
-            for _ in range(abs(columns) + abs(down)):
+            for _ in range(abs(columns) + abs(rows)):
                 name = state.grid.neighbour(name, *step)
             self._select(name)
         else:
-            self._select_row(self._selected_row + down)
+            self._select_row(self._selected_row + rows)
 
     def action_page(self, pages: int) -> None:
         self.action_move(pages * PAGE_ROWS)

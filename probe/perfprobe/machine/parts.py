@@ -54,11 +54,13 @@ def restrict_to_cpus(counter: Counter, cpus: Sequence[int], cpu_count: int) -> C
     return counter if len(cpus) == cpu_count else replace(counter, cpus=[*cpus])
 
 
-def join_missing(lacking: Iterable[tuple[int, str, Problem]], cpu_count: int) -> list[Missing]:
+def join_missing(
+    missing_counters: Iterable[tuple[int, str, Problem]], cpu_count: int
+) -> list[Missing]:
     """Joins missing counters (CPU, key, reason) with the same key and reason into one entry with
     its CPUs; without CPUs, if they are all `cpu_count` CPUs of the machine."""
     cpus: dict[tuple[str, Problem], list[int]] = {}
-    for cpu, key, reason in lacking:
+    for cpu, key, reason in missing_counters:
         cpus.setdefault((key, reason), []).append(cpu)
     return [
         Missing(key, reason.why, reason.fix, None if len(cpu_list) == cpu_count else cpu_list)

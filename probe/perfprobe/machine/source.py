@@ -374,11 +374,11 @@ class Machine:
         )
 
     def _without_unpinned(
-        self, unpinned: Sequence[int], blocks: Sequence[Block], rows: Sequence[Cpu]
+        self, unpinned_cpus: Sequence[int], blocks: Sequence[Block], rows: Sequence[Cpu]
     ) -> list[Block]:
-        """Returns the blocks; on the CPUs `unpinned`, on which no thread may run, counters that
-        only the CPU itself can read are marked as missing."""
-        pinned = sorted({row.cpu for row in rows} - set(unpinned))
+        """Returns the blocks; on `unpinned_cpus`, on which no thread may run, counters that only
+        the CPU itself can read are marked as missing."""
+        pinned = sorted({row.cpu for row in rows} - set(unpinned_cpus))
 
         def restrict(c: Counter) -> Counter:
             return replace(c, cpus=[cpu for cpu in pinned if c.cpus is None or cpu in c.cpus])

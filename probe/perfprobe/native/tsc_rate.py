@@ -58,12 +58,12 @@ def read_bracket() -> Bracket:
     return narrowest_bracket(raw_ns, lib.pp_stamp)
 
 
-def narrowest_bracket(inner: Callable[[], int], outer: Callable[[], int]) -> Bracket:
-    """Calls `inner` between two calls of `outer`, TRIES times. Returns from the shortest try: the
-    inner value, the middle of the outer values, and their difference."""
+def narrowest_bracket(read_inner: Callable[[], int], read_outer: Callable[[], int]) -> Bracket:
+    """Calls `read_inner` between two calls of `read_outer`, TRIES times. Returns from the shortest
+    try: the inner value, the middle of the outer values, and their difference."""
     best = (0, 0, 1 << 62)
     for _ in range(TRIES):
-        before, value, after = outer(), inner(), outer()
+        before, value, after = read_outer(), read_inner(), read_outer()
         if after - before < best[2]:
             best = (value, (before + after) // 2, after - before)
     return best

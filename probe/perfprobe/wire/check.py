@@ -164,7 +164,7 @@ def block_sizes(hello: Hello) -> list[BlockSize]:
     ]
 
 
-def load_frame(announced: list[BlockSize], body: dict[str, Any]) -> Frame:
+def load_frame(block_sizes: list[BlockSize], body: dict[str, Any]) -> Frame:
     """Creates a frame from a decoded map, faster than `load`, because most messages are frames.
     Skips blocks that hello did not announce; raises WireError for a block of another size."""
     seq, time_ns = body.get("seq"), body.get("time_ns")
@@ -175,7 +175,7 @@ def load_frame(announced: list[BlockSize], body: dict[str, Any]) -> Frame:
     if not isinstance(raw_blocks, dict) or not isinstance(records, dict):
         raise WireError(f"frame {seq}: blocks and records must be maps")
     blocks: dict[str, Rows] = {}
-    for name, heads, allowed_sizes in announced:
+    for name, heads, allowed_sizes in block_sizes:
         data = raw_blocks.get(name)
         if data is None:
             continue

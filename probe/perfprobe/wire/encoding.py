@@ -168,8 +168,8 @@ def encode(message: Message) -> bytes:
     return b"".join((head, covered, _crc(covered)))
 
 
-def _crc(covered: Bytes) -> bytes:
-    return zlib.crc32(covered).to_bytes(CRC_BYTES, "big")
+def _crc(data: Bytes) -> bytes:
+    return zlib.crc32(data).to_bytes(CRC_BYTES, "big")
 
 
 def without_check(end: bytes) -> bytes:

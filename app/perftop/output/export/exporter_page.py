@@ -241,24 +241,24 @@ class Page:
         parts += [(h.sample, key, h.sample not in shown_names) for h, key in NEEDED_KEYS.items()]
         rows = []
         for sample, key, is_absent in parts:
-            if reason_text := self._missing_reason(key, absent=is_absent):
+            if reason_text := self._missing_reason(key, is_absent=is_absent):
                 reason = QUOTED_WORDS.sub("a program", reason_text)[:MAX_REASON_LENGTH]
                 rows.append(({"what": sample, "why": reason}, 1.0))
         families += [family_of(MISSING_HEADING, rows)] if rows else []
         count = sum(family.series for family in families) + 1
         return [*families, family_of(SERIES, [({}, count)])]
 
-    def _missing_reason(self, key: str, *, absent: bool) -> str:
-        """Returns the reason why the numbers with these keys are missing, on all CPUs (`absent`) or
-        on some; '' if there is none, or if the first read may still come."""
+    def _missing_reason(self, key: str, *, is_absent: bool) -> str:
+        """Returns the reason why the numbers with these keys are missing, on all CPUs (`is_absent`)
+        or on some; '' if there is none, or if the first read may still come."""
         for reason in (m for part in key.split() for m in self._reasons if m.what == part):
             if reason.cpus is not None:
                 return f"{reason.why} (CPUs {ranges(reason.cpus)})"
-            if absent:
+            if is_absent:
                 return reason.why
         session = self._session
         first_reads_ns = max(FIRST_READS_NS, FIRST_READS_SAMPLES * session.hello.sample_ns)
-        if not absent or session.now_ns - session.hello.raw_ns < first_reads_ns:
+        if not is_absent or session.now_ns - session.hello.raw_ns < first_reads_ns:
             return ""
         return BOUNDS_REASON if key == "smt" else UNREAD_REASON
 

@@ -194,15 +194,17 @@ def column_chooser(session: Session, settings: ViewSettings) -> Chooser:
     return Chooser("columns", options, ticked_keys)
 
 
-def column_order(session: Session, previous: Sequence[str], ticked: set[str]) -> tuple[str, ...]:
+def column_order(
+    session: Session, previous: Sequence[str], ticked_keys: set[str]
+) -> tuple[str, ...]:
     """Returns the new order of columns: empty, for all columns, if all are ticked; else the ticked
     keys, first those in the previous order, `previous`. Keys in `previous` that this stream does
     not have are kept."""
     keys = [column.key for column in CpuColumns(session).columns()]
-    if ticked >= set(keys):
+    if ticked_keys >= set(keys):
         return ()
-    kept_keys = [key for key in previous if key in ticked or key not in keys]
-    return (*kept_keys, *(key for key in keys if key in ticked and key not in kept_keys))
+    kept_keys = [key for key in previous if key in ticked_keys or key not in keys]
+    return (*kept_keys, *(key for key in keys if key in ticked_keys and key not in kept_keys))
 
 
 # --- the command palette

@@ -95,7 +95,7 @@ def worst_core_lines(
     session: Session,
     interval: Interval,
     cores: Cores,
-    listed: Sequence[CoreLoss],
+    losses: Sequence[CoreLoss],
     selected: int | None,
     width: int,
     height: int,
@@ -110,15 +110,15 @@ def worst_core_lines(
         return group_key(loss.episode), loss.is_running, *tasks
 
     rows = fold_similar(
-        listed, victim_and_cause, next((loss for loss in listed if loss.row == selected), None)
+        losses, victim_and_cause, next((loss for loss in losses if loss.row == selected), None)
     )
     rows = rows[: min(MAX_WORST_CORES, max(0, (height - 1) // 2))]
     shown_count = sum(map(len, rows))
-    count_text = f"{shown_count} of {len(listed)}" if shown_count < len(listed) else ""
+    count_text = f"{shown_count} of {len(losses)}" if shown_count < len(losses) else ""
     lines: list[PanelLine] = [
         (panel_title("ten worst", f"lost %, 10 min  {count_text}".rstrip(), width), None)
     ]
-    if not listed:
+    if not losses:
         text = "no episode on a single core, now or within 1 min"
         return [*lines, ([("  " + fit(text, width - 2), "dim")], None)]
     lines_each = min(4, (height - 1) // max(1, len(rows)))

@@ -269,7 +269,7 @@ class DirectScreen(TerminalSized, Screen[None]):
                 for widget, lines, visible_cells in collected:
                     repaint(widget, lines, visible_cells)
 
-    def _paint(self, collected: list[tuple[Widget, Mapping[int, Strip], int]]) -> bool:
+    def _paint(self, collected_lines: list[tuple[Widget, Mapping[int, Strip], int]]) -> bool:
         app: Any = self.app
         is_dirty = self._layout_required or self._scroll_required or self._repaint_required
         if is_dirty or app.screen is not self or app._batch_count or app.is_inline:  # noqa: SLF001
@@ -278,7 +278,7 @@ class DirectScreen(TerminalSized, Screen[None]):
         if visible is not self._visible_regions:
             self._visible_regions, self._uncovered = visible, _uncovered_regions(visible, self)
         lines: dict[ScreenCell, tuple[Strip, int]] = {}
-        for widget, new_lines, visible_cells in collected:
+        for widget, new_lines, visible_cells in collected_lines:
             region = self._uncovered.get(widget)
             if region is None or region.width < visible_cells:
                 return False

@@ -95,11 +95,14 @@ MAX_RETRY_S = 6.0
 
 
 def run(
-    source: Source, stopped: Callable[[], bool] = lambda: False, *, source_name: str | None = None
+    source: Source,
+    should_stop: Callable[[], bool] = lambda: False,
+    *,
+    source_name: str | None = None,
 ) -> dict[str, Any]:
     """Returns the JSON output of `selftest`. Raises Unavailable if no CPU can be used, and
-    StopRequested once `stopped` returns true. `source_name` is the source that the user asked for
-    with `--all`; if given, the output has a verdict on each source and instrument."""
+    StopRequested once `should_stop` returns true. `source_name` is the source that the user asked
+    for with `--all`; if given, the output has a verdict on each source and instrument."""
     hello = source.hello
     allowed = os.sched_getaffinity(0)
     cpus = [row.cpu for row in hello.topology if row.online and row.cpu in allowed]
@@ -107,7 +110,7 @@ def run(
         raise Unavailable("selftest may not run on any CPU of this machine")
     begin, started = read_instant(), time.monotonic()
     log = FrameLog(source)
-    results = CheckResults(log, cpus, started + MAX_RETRY_S, stopped)
+    results = CheckResults(log, cpus, started + MAX_RETRY_S, should_stop)
     if len(cpus) > 1 and hello.tsc_hz is not None:
         offsets = partial(cpu_checks.offset_outcomes, cpus, hello.tsc_hz.hz)
         results.try_checks([cpu_checks.OFFSET_CHECK], offsets)

@@ -208,13 +208,13 @@ class CounterTable:
         """Sets the counters of these CPUs to zero."""
         self._first[cpus] = 0
 
-    def rows(self, head: bytes, sampled: NDArray[np.bool_], totals: Ints) -> Rows:
-        """Returns the rows of a frame; only those of the CPUs in `sampled` are valid."""
+    def rows(self, head: bytes, is_sampled: NDArray[np.bool_], totals: Ints) -> Rows:
+        """Returns the rows of a frame; only those of the CPUs in `is_sampled` are valid."""
         counts = np.empty((totals.shape[1], len(self._columns)), np.int64)
         for i, column in enumerate(self._columns):
             counts[:, i] = column.count(totals)
         values = (counts.view(np.uint64) + self._first) & self._mask
-        valid = np.where(sampled, self._valid, np.uint64(0))
+        valid = np.where(is_sampled, self._valid, np.uint64(0))
         return Rows(head, valid.tobytes(), values.tobytes())
 
 

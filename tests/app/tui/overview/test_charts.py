@@ -74,7 +74,7 @@ def test_a_refused_calibration_leaves_a_range_instead_of_a_blank() -> None:
     result = ChartPage(session, Cores(session), ViewSettings(cpu=0, window_s=60.0))
     assert result.choose_layout(41, 160)
     result.make_lines(interval, [0, 1])
-    calibration._sums[-1], calibration.chosen = 1e9, None
+    calibration._sums[-1], calibration.candidate = 1e9, None
     assert calibration.state == "refused"
     session_of(session, [machine.frame(seq) for seq in range(40, 100)])
     calibration._is_settled = False
