@@ -295,6 +295,14 @@ def test_after_the_lines_on_a_command_a_brief_summary_ends() -> None:
     assert [text for text in whole if text.startswith(covered)] != []
 
 
+def test_a_list_of_a_jobs_cpus_has_at_most_sixty_characters() -> None:
+    session, line = example()
+    line["job"] = JOB | line["machine"] | {"cpus": [*range(0, 60, 2)]}
+    lines = stat_text.ending_lines(session, EpisodeTally(), line)
+    (text,) = [text for text in lines if text.startswith("job on 30 CPUs 0,2,4,")]
+    assert ",38,40,…: task records" in text
+
+
 def test_what_held_a_command_back_is_between_its_phases_and_its_numbers() -> None:
     session, line = example()
     line["job"] |= line["machine"]
