@@ -376,15 +376,15 @@ MAX_NEW_SAMPLES = 32
 MAX_MIXED_SAMPLES = 2
 """Maximum number of samples with a partly active sibling between two compared samples."""
 MAX_OVERLAP_STEP = 0.1
-"""Maximum change of the sibling's share of time between two samples that are compared for a change
-of the program itself. A sibling that starts or stops within a sample changes the IPC in two steps,
-and only one of them counts as its start or stop."""
+"""Maximum change of the sibling's share of time between two samples in which a change of the IPC
+counts as the program's own. A sibling that starts or stops within a sample changes the IPC in two
+steps, and only one of them counts as its start or stop."""
 MAX_CHANCE = 0.001
 """Maximum probability that changes of the program itself explain the changes with the sibling. A
 program whose sibling starts or stops every 10 s is tested 360 times an hour.
 """
 MAX_FIRST_CHANCE = 0.05
-"""This limit for a program whose IPC never changed by itself in 19 or more comparisons."""
+"""The same limit, for a program whose IPC never changed on its own in 19 or more comparisons."""
 MIN_REPEATS = 6
 """Minimum number of changes with the sibling for `measured`: three starts and three stops."""
 SIBLING_CHANGES, MATCHES, STEADY_PAIRS, OWN_CHANGES = range(4)
@@ -460,7 +460,7 @@ class SiblingHistory:
         """Returns a mask of the CPUs whose IPC follows the sibling more often than by chance."""
         edges, matches, steady_pairs, changes = self.counts
         # Changes in both directions count. With a mixed sample between the two compared samples,
-        # the program has had twice the time to change by itself.
+        # the program has had twice as long to change on its own.
         change_rate = (changes + 1) / (steady_pairs + 1)
         share = matches / np.maximum(edges, 1)
         with np.errstate(divide="ignore", invalid="ignore"):  # Chernoff's bound

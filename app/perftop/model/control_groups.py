@@ -119,7 +119,8 @@ class Quotas:
         return [self.by_group[group] for group in self._groups.get(pid, ())]
 
     def most_limiting_quota(self, pid: int) -> Quota | None:
-        """Returns the quota that stopped a process for the longest time; None without one."""
+        """Returns the quota that stopped a process for the longest time; None if it has no
+        quota."""
         worst_quota = max(self.quotas_of(pid), key=lambda quota: quota.throttled_s, default=None)
         return worst_quota if worst_quota is not None and worst_quota.throttled_s > 0 else None
 

@@ -236,7 +236,8 @@ class SmtShares:
 
     @property
     def usual_method(self) -> str | None:
-        """The most frequent method among cores with several threads; None without such cores."""
+        """The most frequent method among cores with several threads; None if there are no such
+        cores."""
         pairs = self.method_codes[self.method_codes > SINGLE_METHOD]
         return METHODS[int(np.bincount(pairs).argmax())] if len(pairs) else None
 

@@ -120,8 +120,8 @@ class _WaitReason:
 
 def waiting_finding(report: Report, finding: Finding) -> Finding | None:
     """Returns the finding about waits for a CPU, with the tasks that waited most: those of the
-    watched job, or without one the group of one name. Other groups that lost at least
-    MIN_VICTIM_SHARE are its `other_waits`. None if no task waited."""
+    watched job or, if there is none, a group of tasks with one name. Other groups that lost at
+    least MIN_VICTIM_SHARE are its `other_waits`. None if no task waited."""
     session, job, totals = report.session, report.job, report.totals
     times = totals.times
     tasks = _without_quota_waits(times, times.tasks)

@@ -349,7 +349,7 @@ def _finding_lines(finding: Finding, elapsed_s: float, note: str) -> list[list[R
 
 
 def _try_lines(hint: str, indent: int) -> list[list[Run]]:
-    """Returns the lines of a remedy after the label `try:`; [] without a remedy."""
+    """Returns the lines of a remedy after the label `try:`; [] if there is no remedy."""
     return [
         [(f"{'':{indent}}{'' if i else 'try:':<{TRY_WIDTH}}", "dim"), (line, "try")]
         for i, line in enumerate(wrap_text(hint, WIDTH - indent - TRY_WIDTH))

@@ -151,7 +151,7 @@ class CommandWindow:
         selected = self._cpus if hello.selected is None else hello.selected
         self._is_selected: Bools = np.isin(self._cpus, selected)
         core = {cpu: i for i, group in enumerate(hello.cores) for cpu in group}
-        core_number = len(hello.cores)  # a CPU whose core is unknown is a core by itself
+        core_number = len(hello.cores)  # a CPU whose core is unknown counts as its own core
         self._core = np.array([core.get(cpu, core_number + i) for i, cpu in enumerate(self._cpus)])
         self._block = next(block.name for block in hello.blocks if block.scope == "cpu")
         self._first_ns: Floats = np.full(len(self._cpus), np.nan)

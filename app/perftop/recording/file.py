@@ -508,7 +508,8 @@ def open_source(path: Path) -> Source:
 
 
 def damage_suffix(source: Source) -> str:
-    """Returns a colon and the damage found so far, for the end of a message; '' without damage."""
+    """Returns a colon and the damage found so far, for the end of a message; '' if there is no
+    damage."""
     return f": {source.damage}" if source.damage else ""
 
 

@@ -441,7 +441,7 @@ class _TerminalFile:
         self._is_cut = False
         """Whether the last text may have been cut within an escape sequence."""
         self._discarded_count = 0
-        """Number of queued texts of which the unwritten parts are discarded."""
+        """Number of queued texts whose unwritten parts are to be discarded."""
 
     def fileno(self) -> int:
         return self._fd

@@ -102,8 +102,8 @@ class CommandRuns:
         return [run.numbers[key] for run in runs if key in run.numbers]
 
     def _outlier(self, index: int) -> Outlier:
-        """Returns the outlier with its reason, such as a longer wait than in the other runs; ''
-        without a reason. Waits are summed over all tasks of the command."""
+        """Returns the outlier with its reason, such as a longer wait than in the other runs; '' if
+        none is found. Waits are summed over all tasks of the command."""
         run = self.all_runs[index]
         time_s = run.numbers[TIME_KEY]
         excess_s = time_s - median(self.values(TIME_KEY))

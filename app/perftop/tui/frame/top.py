@@ -435,7 +435,7 @@ class TopLines(FrameLines):
     def _history_lines(
         self, session: Session, interval: Interval, columns: Sequence[TileColumn], width: int
     ) -> list[list[Run]]:
-        """Returns the lines with the histories of tiles; [] without room for one."""
+        """Returns the lines with the histories of tiles; [] if there is no room for one."""
         rows = self._line_names.count("history")
         if not rows:
             return []
