@@ -334,6 +334,11 @@ def test_a_slow_setting_costs_no_more_than_its_calls_in_the_kernel(
     ([["mitigation", "srso_return_thunk", 7, "app", 5 * 10**7]], {},
      ["5 % of the time is spent in mitigations, when the kernel is entered or left, by app[7]"],
      "This machine spends 5 % of its time in mitigations, when the kernel is entered or left."),
+    ([["mitigation", "srso_return_thunk", 7, "app", 5 * 10**7],
+      ["clock", "read_hpet", 8, "db", 2 * 10**8]], {},
+     ["20 % of the time is spent reading a slow clock source, by db[8]",
+      "5 % of the time is spent in mitigations, when the kernel is entered or left, by app[7]"],
+     "This machine spends 20 % of its time reading a slow clock source."),
     ([["lock", "pcc_cpufreq_target", 7, "kworker", 2 * 10**8]],
      {"frequency_driver": "pcc-cpufreq"},
      [("20 % of the time is spent spinning for a lock of the kernel in pcc_cpufreq_target, by"
