@@ -65,14 +65,16 @@ MAX_CPU_LIST, MAX_SENTENCE = 60, 200
 """Maximum characters of a list of CPUs, and of the sentence about an episode."""
 SPAN_NAMES = ("min", "mean", "max", "p5")
 LABEL_WIDTH, SPAN_WIDTH = 24, 9
+DOCTOR_REASONS = "reasons: perftop doctor"
+"""Words instead of the reasons for missing numbers, after a command."""
 _GROUP_TITLES = {"job": "job CPUs", "rest": "others"}
 """Titles of the columns with means over the job's CPUs, which other tasks may have used too, and
 over the other CPUs."""
 
 
-def heading(session: Session) -> list[str]:
+def heading(session: Session, reasons: str = "the reasons are at the end") -> list[str]:
     """Returns a description of the machine and, if there are any, a line about the expected numbers
-    that cannot be measured here."""
+    that cannot be measured here. `reasons`: where to find the reasons."""
     hello = session.hello
     cores = count_noun(len(session.selected_cores()), "core")
     cpus = count_noun(len(session.selected), "CPU")
@@ -80,7 +82,7 @@ def heading(session: Session) -> list[str]:
     lines = [f"# {hello.host} · {model} · {cores} / {cpus} · source {hello.source}"]
     missing_keys = {missing.what for missing in lasting_reasons(session)}
     names = dict.fromkeys(name for key, name in LISTED_NAMES.items() if key in missing_keys)
-    return [*lines, f"# n/a: {', '.join(names)} (the reasons are at the end)"] if names else lines
+    return [*lines, f"# n/a: {', '.join(names)} ({reasons})"] if names else lines
 
 
 def missing_lines(session: Session) -> list[str]:
@@ -506,7 +508,8 @@ class CommandMeasurement(Measurement):
             if sum(counted[kind].values()) == 1
         ]
         ending = ending_lines(session, self.tally, line, self.job.argv)
-        self.summary = [*sole_episodes, *ending, "", heading(session)[0], *missing_lines(session)]
+        machine = heading(session, DOCTOR_REASONS)
+        self.summary = [*sole_episodes, *ending, "", *machine]
 
     def _count(self, episode: Episode, now_ns: int) -> None:
         self._first_episodes.setdefault(episode.kind, episode)

@@ -157,9 +157,12 @@ class Stat(MeasuredConsumer):
         lines = stat_text.ending_lines(self.session, tally, line, argv, self._columns, brief=brief)
         if argv is None and self.session.frames > 1:
             lines = ["", why_text.answer(why_report.report(self.session)), *lines]
-        if not self._lines:
-            lines += ["", stat_text.heading(self.session)[0]]
-        self._print([*self._heading(), *lines, *stat_text.missing_lines(self.session)])
+        if not self._lines and argv is not None:
+            lines += ["", *stat_text.heading(self.session, stat_text.DOCTOR_REASONS)]
+        else:
+            lines += [] if self._lines else ["", stat_text.heading(self.session)[0]]
+            lines += stat_text.missing_lines(self.session)
+        self._print([*self._heading(), *lines])
 
     def _print_episode(self, episode: Episode) -> None:
         self._print([self._prefix + stat_text.episode_line(self.session, episode)])

@@ -102,6 +102,12 @@ async def test_samples_are_batched_while_the_command_runs() -> None:
         assert command.summary()
 
 
+def test_the_summary_names_what_cannot_be_measured_in_one_line(tmp_path: Path) -> None:
+    result = run("record", "-o", str(tmp_path / "a"), "--source", "sim:guest", "--", "true")
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("# n/a")]
+    assert line.endswith("(reasons: perftop doctor)")
+
+
 def test_the_recorded_times_enclose_those_of_the_command(tmp_path: Path) -> None:
     path, command = tmp_path / "a", [sys.executable, "-S", "-c", TIMED_WORK]
     process = run("record", "-o", str(path), "--source", "os", "--sample", "20ms", "--", *command)
