@@ -32,7 +32,7 @@ def empty_report(session: Session, job: str | None = None) -> Report:
     )  # fmt: skip
 
 
-NO_FINDING = Finding(WAIT_CAUSE, 0.0, 0.0, "", "", [], None, None, False, "unknown", [], "")
+NO_FINDING = Finding(WAIT_CAUSE, 0.0, 0.0, "", "", [], None, False, "unknown", [], "")
 
 
 def waits_of(session: Session, job: str | None) -> Finding:

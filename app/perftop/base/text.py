@@ -111,8 +111,12 @@ _PROGRAMS = (
     "cpupower|echo|kill|modprobe|mount|numactl|numastat|perf|perftop|sudo|sysctl|taskset|ulimit"
 )
 _PROSE = "and|does|for|has|is|lists|may|measures|names|of|on|or|outside|restores|shows|to|which"
-_COMMAND = re.compile(rf"(?<![^ (])(?:{_PROGRAMS})(?: (?!(?:{_PROSE})\b)\S*[^\s,;:](?=[\s,;:]|$))+")
-"""A command in a text: from the name of a program to punctuation or a word that no command has."""
+_COMMAND = re.compile(
+    r"for p in [0-9 ]+; do [^;]+; done|"
+    rf"(?<![^ (])(?:{_PROGRAMS})(?: (?!(?:{_PROSE})\b)\S*[^\s,;:](?=[\s,;:]|$))+"
+)
+"""A command in a text: a loop over PIDs, or from the name of a program to punctuation or a word
+that no command has."""
 
 
 def wrap_text(text: str, width: int, **options: Any) -> list[str]:

@@ -57,8 +57,6 @@ class Finding:
     culprit: str
     """The cause in a few words, for use inside a sentence."""
     cpus: list[int]
-    first_cpu: int | None
-    """The CPU that a short text names."""
     active_s: float | None
     """Seconds of the observed time in which the cause was active; None if unknown."""
     is_running: bool

@@ -83,19 +83,21 @@ def cpus_text(topology: Sequence[Cpu], cpus: Iterable[int], max_length: int = 24
 
 
 MAX_SHORT_CPUS = 9
-"""Maximum characters of a list of CPUs in a sentence."""
+"""Maximum characters of a list of CPUs in a sentence that would be too long with all of it."""
 
 
-def short_cpus_text(topology: Sequence[Cpu], cpus: Iterable[int], first: int | None) -> str:
-    """Returns a short name of the CPUs for a sentence. A long list becomes the CPU `first` and the
-    number of the others."""
+def short_cpus_text(
+    topology: Sequence[Cpu], cpus: Iterable[int], max_length: int = MAX_SHORT_CPUS
+) -> str:
+    """Returns the name of the CPUs for a sentence. A list of more than `max_length` characters
+    becomes the first CPU and the number of the others."""
     chosen_cpus = set(cpus)
-    name = cpus_text(topology, chosen_cpus, MAX_SHORT_CPUS)
+    name = cpus_text(topology, chosen_cpus, max_length)
     if name.startswith("packages ") and len(chosen_cpus) == sum(row.online for row in topology):
         return "both packages" if len({row.package for row in topology}) == 2 else "all packages"
     if not name.endswith(ELLIPSIS):
         return name
-    return f"CPU {min(chosen_cpus) if first is None else first} (+{len(chosen_cpus) - 1})"
+    return f"CPU {min(chosen_cpus)} (+{len(chosen_cpus) - 1})"
 
 
 def _whole_units(
@@ -288,8 +290,15 @@ def sentence(
     for phrase, values, end in candidates:
         parts = _fill_phrase(phrase, values, end, past_tense=past_tense)
         if len(text(parts)) <= max_length:
-            break
+            cpus_name = short_cpus_text(topology, _cpus_of(episodes), max_length)
+            listing = values | {"{where}": SentencePart(cpus_name)}
+            listing_parts = _fill_phrase(phrase, listing, end, past_tense=past_tense)
+            return listing_parts if len(text(listing_parts)) <= max_length else parts
     return parts
+
+
+def _cpus_of(episodes: Sequence[Episode]) -> set[int]:
+    return {cpu for episode in episodes for cpu in episode.cpus}
 
 
 @cache
@@ -327,8 +336,7 @@ def _phrase_fields(
     topology: Sequence[Cpu], worst: Episode, episodes: Sequence[Episode], *, past_tense: bool
 ) -> dict[str, SentencePart]:
     """Returns the values of the fields of phrases, except names of tasks."""
-    cpus = {cpu for episode in episodes for cpu in episode.cpus}
-    cpus_name = short_cpus_text(topology, cpus, worst.cpus[0] if worst.cpus else None)
+    cpus_name = short_cpus_text(topology, _cpus_of(episodes))
     is_plural = any(word.endswith("s") for word in cpus_name.split(" ")) or "(" in cpus_name
     evidence, loss, kind = worst.evidence, loss_text(worst), group_key(worst)[0]
     fields = {

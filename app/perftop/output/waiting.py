@@ -29,6 +29,8 @@ from perftop.session.losses import WAIT_CAUSE
 from perftop.session.session import Session
 from perftop.session.task_times import UNKNOWN_CPU, RunTimes, TaskTimes, sum_times
 
+UNNAMED_GROUP = re.compile(r"/[0-9a-f]{12,}$")
+"""Pattern of a control group whose name is only an identifier, which says nothing in evidence."""
 MAX_NAME_LENGTH, MAX_STATE = 15, 40
 MIN_WAIT_SHARE = 0.05
 """Minimum share of a task's running and waiting time for which it waited, to count as waiting."""
@@ -167,7 +169,7 @@ def _finding_on(
     if job is None and len(waiters.members) == 1 and has_namesake:
         subject += f"[{min(waiters.pids)}]"
     verb = "waited" if report.past_tense else "waits" if is_single else "wait"
-    cpus_name = short_cpus_text(session.topology, cpus, cpus[0])
+    cpus_name = short_cpus_text(session.topology, cpus)
     is_everywhere = len(cpus) == len(session.selected)
     ends = ["for a CPU" if is_everywhere else f"for {cpus_name}"]
     if reason.awaited_tasks:
@@ -189,7 +191,7 @@ def _finding_on(
     return replace(
         finding, text=f"{subject} {verb} {ends[0]}",
         culprit=reason.culprit if job is not None else waiters.name, evidence=evidence,
-        hint=reason.hint, cpus=cpus, first_cpu=cpus[0], confidence=reason.confidence,
+        hint=reason.hint, cpus=cpus, confidence=reason.confidence,
         active_s=min(times.waiting_s, report.span_ns / 1e9) if job is None else finding.active_s,
         headline=next((text for text in headlines if len(text) < MAX_SENTENCE), headlines[-1]),
         victim_share=waiters.victim_share(span_s),
@@ -351,7 +353,8 @@ def _find_reason(
         for (pid, comm), ran_s in [*rivals.ran_s.items()][:1]:
             evidence.append(f"{_task_name(session, pid, comm)}[{pid}] ran there {ran_s:.2f} s")
     for pid, comm in rivals.neighbours[:1]:
-        if owner := process_owner(session.details.get(str(pid), {})):
+        owner = process_owner(session.details.get(str(pid), {}))
+        if owner and not UNNAMED_GROUP.search(owner):
             evidence.append(f"{safe_text(comm, MAX_NAME_LENGTH)} is of {owner}")
     counted = rivals.short_lived is None
     cause_confidence = confidence(*WAIT_CAUSE, counted=counted) if awaited_tasks else "unknown"

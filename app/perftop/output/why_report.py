@@ -135,13 +135,17 @@ def _finding(report: Report, cause: Cause) -> Finding:
     # The sentence already contains the clocks.
     is_cycles = cause[0] in KINDS and KINDS[cause[0]].costs_cycles
     implied_keys = {"busy_hz", "ceiling_hz"} if is_cycles else {"owner", "line"}
+    who = {task for episode in episodes for task in culprits(episode)}
+    if worst is not None and cause[1] == "sibling" and who:
+        # Each episode names the siblings in its own package, and each of them costs the job time.
+        by_cpu = sorted(who, key=lambda task: (task.cpu, task.pid))
+        worst = replace(worst, evidence=worst.evidence | {"who": by_cpu})
     evidence = {} if worst is None else worst.evidence
     further_evidence = {k: value for k, value in evidence.items() if k not in implied_keys}
     lost_parts = [(e.confidence, e.lost_s(now_ns, start_ns)) for e in episodes]
     finding = Finding(
         cause, sums.share(cause), float(lost_s.sum()), sentence_text, _culprit_name(cause, worst),
-        cpus, next(iter(max(described, key=lambda e: e.depth or 0.0).cpus), None),
-        _active_s(episodes, now_ns, now_ns - start_ns), running,
+        cpus, _active_s(episodes, now_ns, now_ns - start_ns), running,
         combined_confidence(lost_parts) if episodes else confidence(*cause, counted=False),
         evidence_pieces(cause[1], further_evidence),
         remedy(session, cause, worst, cpus), worst, evidence_json(evidence),
@@ -286,6 +290,10 @@ def _culprit_name(cause: Cause, worst: Episode | None) -> str:
     )
 
 
+MAX_MOVED_TASKS = 8
+"""Maximum number of tasks that a remedy's command moves to other CPUs."""
+
+
 def remedy(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence[int]) -> str:
     """Returns a remedy for a cause that acts on these CPUs; '' if none is known. `worst`: the
     costliest episode of the cause."""
@@ -299,7 +307,8 @@ def remedy(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence
         for name, remedy in INTERRUPT_REMEDIES.items():
             if line.startswith(name):
                 return remedy
-    culprit = next(iter(culprits(worst)), None) if worst is not None else None
+    tasks = culprits(worst) if worst is not None else []
+    culprit = next(iter(tasks), None)
     if culprit is not None and cause[1] == "sibling":
         other_cores = [core for core in session.cores if {*cpus}.isdisjoint(core)]
         online = {row.cpu for row in session.topology if row.online}
@@ -311,7 +320,12 @@ def remedy(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence
         if min(used_shares, default=1.0) >= MAX_CORE_SHARE:
             return f"run {culprit.comm}[{culprit.pid}] at another time: no other core has room"
         free = online.intersection(cpu for core in other_cores for cpu in core)
-        return f"taskset -acp {ranges(free)} {culprit.pid}"
+        pids = [*dict.fromkeys(str(task.pid) for task in tasks)]
+        if len(pids) == 1:
+            return f"taskset -acp {ranges(free)} {culprit.pid}"
+        listed, count = " ".join(pids[:MAX_MOVED_TASKS]), len(pids) - MAX_MOVED_TASKS
+        more = f"  # and {count} more tasks" if count > 0 else ""
+        return f"for p in {listed}; do taskset -acp {ranges(free)} $p; done{more}"
     if culprit is not None and cause[1] in {"memory", "cache"}:
         resource = "package" if cause[1] == "memory" else "L3"
         return f"run {culprit.comm}[{culprit.pid}] at another time or on another {resource}"

@@ -24,7 +24,7 @@ from perftop.model.confidence import COUNTED_QUANTITIES
 from perftop.model.control_groups import is_group, is_pid
 from perftop.model.kinds import KINDS, STEAL_CAUSE
 from perftop.output.report import MAX_CAUSES, MIN_SHARE, Finding, Report
-from perftop.output.sentences import MAX_SENTENCE, short_cpus_text
+from perftop.output.sentences import MAX_SENTENCE, MAX_SHORT_CPUS, short_cpus_text
 from perftop.output.stat_lines import Line, json_number
 from perftop.output.why_report import MIN_ALWAYS_SHARE, unmeasured_losses
 from perftop.session.losses import Cause
@@ -153,13 +153,14 @@ class _Answer:
         """Returns the answer if the victims are some tasks, or the guest of a hypervisor."""
         report, first = self.report, self.report.named_findings[0]
         start = f"{self.verb('takes', 'took')} {_share_text(self.share_of_culprit())}"
-        text = f"The hypervisor {start} of {self.machine}'s time{self.place()}"
-        text = first.headline or text
+        text = f"The hypervisor {start} of {self.machine}'s time"
+        texts = [first.headline] if first.headline else [text + place for place in self.places()]
         rest_share = sum(f.share for f in report.named_findings if f.culprit != first.culprit)
         rest_text = ""
         if rest_share >= MIN_SHARE:
             rest_text = f"; other causes {self.verb('take', 'took')} {_share_text(rest_share)}"
-        return [f"{text}{rest_text}.{self.no_clock}", f"{text}{rest_text}.", f"{text}."]
+        ends = f"{rest_text}.{self.no_clock}", f"{rest_text}.", "."
+        return [text + end for end in ends for text in texts]
 
     def seen_part(self) -> str:
         return f"only {whole_percent(self.report.seen_share)} of its CPU time was seen"
@@ -199,15 +200,16 @@ class _Answer:
 
     def loss(self) -> list[str]:
         """Returns the answer that names the costliest cause, and the second one if it fits."""
-        first, place = self.report.named_findings[0], self.place()
+        first, places = self.report.named_findings[0], self.places()
         start = f"{self.verb('loses', 'lost')} {_share_text(self.share_of_culprit())}"
         text = f"{self.subject} {start} of its {first.unit} to {first.culprit}"
-        wordings = [f"{text}{place}.{self.no_clock}", f"{text}{place}.", f"{text}."]
+        wordings = [text + place + end for end in (f".{self.no_clock}", ".") for place in places]
+        wordings.append(f"{text}.")
         other_findings = (f for f in self.report.named_findings if f.culprit != first.culprit)
         if (second := next(other_findings, None)) is not None:
             of_unit = "" if second.unit == first.unit else f" of its {second.unit}"
             second_text = f"and {_share_text(second.share)}{of_unit} to {second.culprit}."
-            wordings = [f"{text}{place} {second_text}", f"{text} {second_text}", *wordings]
+            wordings = [f"{text}{place} {second_text}" for place in (*places, "")] + wordings
         return wordings
 
     def share_of_culprit(self) -> float:
@@ -215,12 +217,14 @@ class _Answer:
         findings = self.report.named_findings
         return sum(f.share for f in findings if f.culprit == findings[0].culprit)
 
-    def place(self) -> str:
-        """Returns the CPUs on which the costliest cause acts; '' for all CPUs."""
-        first = self.report.named_findings[0]
-        if not first.cpus or len(first.cpus) == len(self.session.selected):
-            return ""
-        return f" on {short_cpus_text(self.session.topology, first.cpus, first.first_cpu)}"
+    def places(self) -> list[str]:
+        """Returns the CPUs on which the costliest cause acts, all and shortened; '' for all CPUs of
+        the machine."""
+        cpus, topology = self.report.named_findings[0].cpus, self.session.topology
+        if not cpus or len(cpus) == len(self.session.selected):
+            return [""]
+        lengths = MAX_SENTENCE, MAX_SHORT_CPUS
+        return [f" on {short_cpus_text(topology, cpus, length)}" for length in lengths]
 
 
 def _share_text(share: float) -> str:

@@ -108,7 +108,7 @@ def test_the_deepest_of_several_episodes_represents_them() -> None:
     others = [Episode("neighbour", [n], S, None, 0.2, "sibling") for n in (2, 4, 9, 11)]
     result = text(sentence(machine(), [slight, *others, deep], ["lmp"]))
     assert "31 %" in result
-    assert "CPU 6 (+5)" in result
+    assert "CPUs 0,2,4,6,9,11" in result
 
 
 def test_a_recent_episode_has_a_length_and_an_earlier_one_a_start() -> None:

@@ -251,14 +251,17 @@ def test_a_wider_mask_helps_if_another_cpu_has_room(
     assert idle == ([] if busy > 0.9 else [f"CPU 1 is {100 * (1 - busy):.0f} % idle"])
 
 
-def test_the_owner_of_the_main_competitor_is_evidence() -> None:
+@pytest.mark.parametrize(("batch", "evidence"), [
+    ("/system.slice/batch.service", ["hog is of batch.service"]),
+    ("/jobs/0123456789abcdef0123456789abcdef", []),
+])  # fmt: skip
+def test_the_owner_of_the_main_competitor_is_evidence(batch: str, evidence: list[str]) -> None:
     tasks = hog(0.5) | {(8, "cc", 0): task_times("cc", 0.3)}
-    group = "/system.slice/{}.service"
     details: dict[str, dict[str, object]] = {
-        "7": {"group": group.format("batch")}, "8": {"group": group.format("web")},
+        "7": {"group": batch}, "8": {"group": "/system.slice/web.service"},
     }  # fmt: skip
     result = waits(BLOCKED, tasks, details=details)
-    assert result.evidence[1:] == ["hog is of batch.service"]
+    assert result.evidence[1:] == evidence
 
 
 def test_a_task_waited_on_the_cpu_that_it_used_most() -> None:

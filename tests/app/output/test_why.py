@@ -109,6 +109,20 @@ def test_a_sibling_is_moved_only_if_another_core_has_room(
     assert hint.startswith("run stream["), "the other cores are offline"
 
 
+def test_all_cpus_and_all_culprits_of_two_packages_are_named() -> None:
+    """There is an episode for each package; the first names half of the culprits."""
+    session, _ = found_episodes("neighbour,cpus=64,seed=1", SAMPLE_NS, 12, "lmp")
+    result = report(session)
+    finding = result.findings[0]
+    assert answer(result).endswith(" to stream on CPUs 0,4,8,12,16,20,24,28.")
+    assert finding.text.endswith("of lmp's IPC on CPUs 0,4,8,12,16,20,24,28")
+    assert any("stream[4032] on CPU 32" in piece and "4 more" in piece
+               for piece in finding.evidence)  # fmt: skip
+    pids = "4032 4036 4040 4044 4048 4052 4056 4060"
+    assert finding.hint.startswith(f"for p in {pids}; do taskset -acp ")
+    assert finding.hint.endswith(" $p; done")
+
+
 @pytest.mark.parametrize(("depth", "is_capped"), [(0.69, False), (0.7, True)])
 def test_a_loss_too_large_for_a_sibling_is_explained_by_a_cap_on_bandwidth(
     depth: float, is_capped: bool, monkeypatch: pytest.MonkeyPatch

@@ -33,7 +33,7 @@ MAX_CPU_LIST_WIDTH = 60
 OTHERS_NAME = "others"
 UNKNOWN_TASK = 0, ""
 """Placeholder for the tasks of a CPU if none is known."""
-_COMMAND_PID = re.compile(r"(?:-acp \S+|--pid 0) (\d+)")
+_COMMAND_PIDS = re.compile(r"(?:-acp \S+|--pid 0|for p in) ([0-9 ]+)")
 _HOUR_NS = 3600 * 10**9
 
 Task = tuple[int, str]
@@ -253,7 +253,7 @@ def flow_details(
     texts.append(("where", f"{count_noun(pairs, 'pair')} on {cpu_list}" if pairs > 1 else cpu_list))
     if command := _remedy(session, flow, finding, is_largest=is_largest):
         texts.append(("try", safe_cells(command)))
-        named_pids, takers = _COMMAND_PID.findall(command), {pid for pid, _, _ in flow.pairs} - {0}
+        named_pids, takers = _command_pids(command), {pid for pid, _, _ in flow.pairs} - {0}
         scope = f"for all {len(takers)}" if 0 < len(named_pids) < len(takers) else "expected"
         gain = f"gets back up to {flow.lost_s:.1f} s, {whole_percent(flow.share)} of its time"
         counts = {} if newest is None else newest.evidence
@@ -264,6 +264,10 @@ def flow_details(
     return texts
 
 
+def _command_pids(command: str) -> set[int]:
+    return {int(pid) for pids in _COMMAND_PIDS.findall(command) for pid in pids.split()}
+
+
 def _remedy(session: Session, flow: Flow, finding: Finding | None, *, is_largest: bool) -> str:
     """Returns a command (never against a process that has ended) or advice; '' if none is known."""
     takers: dict[Task, float] = {}
@@ -271,7 +275,7 @@ def _remedy(session: Session, flow: Flow, finding: Finding | None, *, is_largest
         takers[pid, flow.taker] = takers.get((pid, flow.taker), 0.0) + seconds
     remedies = []
     if finding is not None and is_largest:  # the cause may also have culprits outside this flow
-        named_pids = {int(pid) for pid in _COMMAND_PID.findall(finding.hint)}
+        named_pids = _command_pids(finding.hint)
         remedies = [finding.hint] if named_pids <= {pid for pid, _ in takers} else []
     for pid, comm in sorted(takers, key=lambda task: -takers[task]) if flow.cause else ():
         if flow.cause == WAIT_CAUSE[1] and pid and comm != flow.victim:
@@ -281,6 +285,6 @@ def _remedy(session: Session, flow: Flow, finding: Finding | None, *, is_largest
             episode = Episode("neighbour", [], 0, cause=flow.cause, evidence=evidence)
             remedies.append(remedy(session, ("neighbour", flow.cause), episode, [*flow.cpus]))
     by_cpu = [session.snapshot.activity_on(str(row.cpu)) for row in session.topology]
-    running = {str(activity.task.pid) for activities in by_cpu for activity in activities}
-    remedies = [text for text in remedies if running.issuperset(_COMMAND_PID.findall(text))]
+    running = {activity.task.pid for activities in by_cpu for activity in activities}
+    remedies = [text for text in remedies if running.issuperset(_command_pids(text))]
     return next(filter(None, remedies), "")
