@@ -360,7 +360,8 @@ def _core_line(session: Session, interval: Interval, extremes: Distribution, cor
 # --- How a command spent its time, as text: the run as one bar, divided into phases, and a table.
 #
 # The length of the bar is the elapsed time. Each phase is divided in proportion to the time for
-# which all threads of the command ran, waited and slept, however busy the machine is.
+# which all threads of the command ran and waited. Sleep is only drawn if all threads slept: the
+# others, such as a shell that waits for its children, do not delay the command.
 
 WIDTH = 78
 MAX_NAME_LENGTH = 15
@@ -390,9 +391,13 @@ def time_use_lines(phases: Sequence[RunPhase], *, unicode: bool) -> list[str]:
     how the threads spent their time, or if they only slept in a run without marks."""
     no_time = JobTime(*[0.0] * len(TIME_USES))
     spent_s = [phase.times.job_time() or no_time for phase in phases]
-    awake_s = sum(sum(times) - times.slept_s for times in spent_s)
-    if (len(phases) < 2 and awake_s < MIN_SHOWN_S) or not any(map(sum, spent_s)):
+    awake_s = [sum(times) - times.slept_s for times in spent_s]
+    if (len(phases) < 2 and sum(awake_s) < MIN_SHOWN_S) or not any(map(sum, spent_s)):
         return []
+    spent_s = [  # with the least time for which all threads slept
+        times._replace(slept_s=min(times.slept_s, max(0.0, phase.elapsed_s - awake)))
+        for phase, times, awake in zip(phases, spent_s, awake_s, strict=True)
+    ]
     shown_uses = [i for i in range(len(TIME_USES)) if sum(t[i] for t in spent_s) >= MIN_SHOWN_S]
     signs = [use[2][0 if unicode else 1] for use in TIME_USES]
     cells = _cells_of_parts([phase.elapsed_s for phase in phases], WIDTH)
@@ -401,19 +406,22 @@ def time_use_lines(phases: Sequence[RunPhase], *, unicode: bool) -> list[str]:
         for times, count in zip(spent_s, cells, strict=True)
     )
     uses = zip(signs, TIME_USES, strict=True)
-    legend = "   ".join(f"{2 * sign} {use[0]}" for sign, use in uses if sign in bar)
-    first, rule, last = "├─┤" if unicode else "|-|"
-    # A ruler with the name and, if it fits, the length of each phase above its cells. A name that
-    # does not fit is cut: the table has it in full.
+    names = [f"{2 * sign} {use[0]}" for sign, use in uses if sign in bar]
+    if signs[-1] in bar:
+        names[-1] = f"{2 * signs[-1]} all slept"
+    legend = "   ".join(["shares:", *names])
+    # The name and, if it fits, the length of each phase above its cells, without a rule, because
+    # parts of a phase are not in the order of time. A name that does not fit is cut: the table has
+    # it in full.
+    first = "│" if unicode else "|"
     pieces = []
     for phase, count in zip(phases, cells, strict=True):
         name = safe_text(phase.label, MAX_NAME_LENGTH)
-        texts = f"{rule} {name} {_seconds(phase.elapsed_s)} ", f"{rule} {name} ", name
+        texts = f" {name} {_seconds(phase.elapsed_s)} ", f" {name} ", name
         text = next((text for text in texts if len(text) < count), name)
-        pieces.append((first + text).ljust(count, rule)[:count])
-    ruler = "".join(pieces)[: WIDTH - 1] + last
+        pieces.append((first + text).ljust(count)[:count])
     table = _phase_table(phases, spent_s, shown_uses) if len(phases) > 1 else []
-    return [ruler, bar, legend, *table]
+    return ["".join(pieces).rstrip(), bar, legend, *table]
 
 
 def _cells_of_parts(parts: Sequence[float], cells: int) -> list[int]:
@@ -428,7 +436,9 @@ def _cells_of_parts(parts: Sequence[float], cells: int) -> list[int]:
 def _phase_table(
     phases: Sequence[RunPhase], spent_s: Sequence[JobTime], shown_uses: Sequence[int]
 ) -> list[str]:
-    headings = ["phase", "length", *(TIME_USES[index][1] for index in shown_uses)]
+    """Returns a row for each phase and one for all, with the mean number of CPUs used."""
+    uses = [i for i in shown_uses if TIME_USES[i][1] != "slept"]
+    headings = ["phase", "length", *(TIME_USES[index][1] for index in uses), "CPUs"]
     columns = [Column("", headings[0], MAX_NAME_LENGTH, is_left=True, gap=0)]
     columns += [Column("", heading, 9) for heading in headings[1:]]
     columns.append(Column("", "most CPU time", MAX_NAME_LENGTH + 10, is_left=True, gap=2))
@@ -437,13 +447,14 @@ def _phase_table(
         program, run_s = phase.largest_program()
         text = f"{safe_text(program, MAX_NAME_LENGTH)} {_seconds(run_s)}"
         largest = text if run_s >= MIN_SHOWN_S else ""
-        seconds = [_seconds(s) for s in (phase.elapsed_s, *(times[index] for index in shown_uses))]
-        rows.append(
-            table_line(columns, [safe_text(phase.label, MAX_NAME_LENGTH), *seconds, largest])
-        )
+        seconds = [_seconds(s) for s in (phase.elapsed_s, *(times[index] for index in uses))]
+        cpus = f"{times.ran_s / phase.elapsed_s:.1f}"
+        label = safe_text(phase.label, MAX_NAME_LENGTH)
+        rows.append(table_line(columns, [label, *seconds, cpus, largest]))
     sums = [sum(phase.elapsed_s for phase in phases)]
-    sums += [sum(times[index] for times in spent_s) for index in shown_uses]
-    return [*rows, table_line(columns, ["all", *map(_seconds, sums), ""])]
+    sums += [sum(times[index] for times in spent_s) for index in uses]
+    cpus = f"{sum(times.ran_s for times in spent_s) / sums[0]:.1f}"
+    return [*rows, table_line(columns, ["all", *map(_seconds, sums), cpus, ""])]
 
 
 def _seconds(seconds: float) -> str:

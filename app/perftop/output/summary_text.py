@@ -199,7 +199,7 @@ def _sentences(phases: Sequence[Phase], whole: Phase) -> str:
         lost_text = f"{lost_s(worst):.1f} of {lost_s(whole):.1f} CPU s"
         sentences.append(f"Phase {worst.name} lost most: {lost_text}.")
     if names := ", ".join(phase.name for phase in phases if phase.report.is_too_short):
-        sentences.append(f"Too little CPU time for a share: {names}. {SHORT_TASKS}")
+        sentences.append(f"Used too little CPU time to give shares of it: {names}. {SHORT_TASKS}")
     return " ".join(sentences)
 
 

@@ -537,16 +537,25 @@ def test_each_phase_is_drawn_to_scale_and_split() -> None:
         [phase("build", 3.0, run=2.0, wait=1.0), phase("test", 1.0, run=0.25, sleep=0.75)],
         unicode=True,
     )
-    assert text[0].startswith("├─ build 3.0 s ──")
-    assert text[0][58:] == "├─ test 1.0 s ─────┤"
+    assert text[0].startswith("│ build 3.0 s  ")
+    assert text[0][58:] == "│ test 1.0 s"
     short = [phase("before", 0.5, run=0.5), phase("solve", 9.5, run=9.5)]
-    assert time_use_lines(short, unicode=True)[0].startswith("├bef├─ solve 9.5 s ──")
+    assert time_use_lines(short, unicode=True)[0].startswith("│bef│ solve 9.5 s")
     assert text[1] == "█" * 39 + "▓" * 19 + "█" * 5 + "·" * 15
-    assert text[2] == "██ ran   ▓▓ waited for a CPU   ·· slept"
+    assert text[2] == "shares:   ██ ran   ▓▓ waited for a CPU   ·· all slept"
     rows = [line.split() for line in text[4:]]
-    assert rows[0][:5] == ["phase", "length", "ran", "waited", "slept"]
-    assert rows[1] == ["build", "3.0", "s", "2.0", "s", "1.0", "s", "0", "build", "2.0", "s"]
-    assert rows[3] == ["all", "4.0", "s", "2.2", "s", "1.0", "s", "0.8", "s"]
+    assert rows[0][:5] == ["phase", "length", "ran", "waited", "CPUs"]
+    assert rows[1] == ["build", "3.0", "s", "2.0", "s", "1.0", "s", "0.7", "build", "2.0", "s"]
+    assert rows[3] == ["all", "4.0", "s", "2.2", "s", "1.0", "s", "0.6"]
+
+
+def test_the_sleep_of_a_parent_is_not_drawn_while_its_child_runs() -> None:
+    """A CPU works for the whole 3 s while a shell waits; then two CPUs work, and both sleep."""
+    busy, both = phase("one", 3.0, run=3.0, sleep=3.0), phase("two", 3.0, run=6.0, sleep=3.0)
+    idle = phase("calm", 3.0, run=0.6, sleep=5.4)
+    text = time_use_lines([busy, both, idle], unicode=True)
+    assert text[1] == "█" * 57 + "·" * 21
+    assert [line.split()[5] for line in text[5:7]] == ["1.0", "2.0"]
 
 
 def test_the_parts_of_a_phase_add_up_to_its_task_seconds() -> None:
@@ -571,9 +580,9 @@ def test_all_cells_have_the_same_meaning_in_ascii() -> None:
 
 def test_the_legend_names_exactly_the_signs_in_the_bar() -> None:
     _, bar, legend = time_use_lines([phase("job", 0.5, run=0.45, wait=0.02)], unicode=True)
-    assert (bar, legend) == ("█" * 75 + "▓" * 3, "██ ran   ▓▓ waited for a CPU")
+    assert (bar, legend) == ("█" * 75 + "▓" * 3, "shares:   ██ ran   ▓▓ waited for a CPU")
     _, bar, legend = time_use_lines([phase("job", 50.0, run=50.0, wait=0.06)], unicode=True)
-    assert (bar, legend) == ("█" * 78, "██ ran")
+    assert (bar, legend) == ("█" * 78, "shares:   ██ ran")
 
 
 @pytest.mark.parametrize("parts", [{}, {"sleep": 9.0}])
@@ -598,4 +607,4 @@ def test_a_bar_always_has_its_full_width(spans: list[tuple[float, float, float, 
          for at, (s, run, wait, sleep) in enumerate(spans)],
         unicode=True,
     )  # fmt: skip
-    assert {len(line) for line in text[:2]} <= {WIDTH}
+    assert len(text[1]) == WIDTH >= len(text[0]) if text else True

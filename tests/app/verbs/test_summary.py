@@ -149,7 +149,9 @@ def test_a_phase_seen_too_little_has_no_share(
     assert "Phase two lost most: 0.6 of 0.6 CPU s." in " ".join(lines[:2])
     monkeypatch.setattr(report.Report, "is_too_short", True)
     lines = printed_summary(capsys, path, *BY_MARK)
-    assert f"Too little CPU time for a share: one, two. {SHORT_TASKS}" in " ".join(lines[:4])
+    assert f"Used too little CPU time to give shares of it: one, two. {SHORT_TASKS}" in " ".join(
+        lines[:4]
+    )
     assert not any("stream took" in line for line in lines)
 
 
@@ -162,7 +164,7 @@ def test_a_phase_that_slept_did_not_lose_most() -> None:
 
     phases = [phase("asleep", 0.0, nan), phase("short", 0.09, nan, is_too_short=True)]
     text = _sentences(phases, phase("", 0.18, 0.5))
-    assert text == f"It lost. Too little CPU time for a share: short. {SHORT_TASKS}"
+    assert text == f"It lost. Used too little CPU time to give shares of it: short. {SHORT_TASKS}"
 
 
 def test_a_recording_without_marks_has_no_phases(tmp_path: Path) -> None:
