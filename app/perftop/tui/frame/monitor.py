@@ -141,9 +141,9 @@ class Monitor(PromptScreen):
                 self._show_view()
             self._show_keys()
 
-    def _place_cursor(self, previous: Interval | None) -> None:
+    def _place_cursor(self, previous: Interval | None = None) -> None:
         """Puts the time cursor at the shown moment while paused. Charts do not move as long as the
-        cursor is within their window."""
+        cursor and the selected range are within their window, which is widened for a long range."""
         settings, interval, status = self.settings, self.last_state.interval, self.last_state.status
         settings.now = self.last_state.now
         if status.paused_at is None or interval is None:
@@ -151,13 +151,16 @@ class Monitor(PromptScreen):
             settings.held_range = self._range_start_ns = None
             return
         settings.cursor_ns = time_ns = interval.time_ns
-        settings.range_ns = None
+        settings.range_ns, start_ns = None, time_ns
         if status.is_range:
-            settings.range_ns = time_ns - round(interval.elapsed_s * 1e9), time_ns
+            start_ns = time_ns - round(interval.elapsed_s * 1e9)
+            settings.range_ns = start_ns, time_ns
+        fitting_s = (s for s in WINDOWS_S if s * 1e9 >= time_ns - start_ns)
+        settings.window_s = max(settings.window_s, next(fitting_s, WINDOWS_S[-1]))
         if settings.pinned_ns is None and previous is not None:
             settings.pinned_ns = previous.time_ns
         newest_ns = settings.pinned_ns or time_ns
-        if not newest_ns - settings.window_s * 1e9 <= time_ns <= newest_ns:
+        if not newest_ns - settings.window_s * 1e9 <= start_ns <= time_ns <= newest_ns:
             settings.pinned_ns = time_ns
 
     def on_canvas_time_picked(self, message: Canvas.TimePicked) -> None:
@@ -410,6 +413,7 @@ class Monitor(PromptScreen):
     def action_resize_window(self, steps: int) -> None:
         index = WINDOWS_S.index(self.settings.window_s) + steps
         self.settings.window_s = WINDOWS_S[max(0, min(len(WINDOWS_S) - 1, index))]
+        self._place_cursor()
         self.refresh_view()
 
     def action_sort_menu(self) -> None:

@@ -70,6 +70,23 @@ async def test_a_page_without_charts_does_not_say_that_a_filter_matches_nothing(
         assert page_lines(run)[0].startswith(" core 0")
 
 
+async def test_sums_cover_the_whole_selected_range() -> None:
+    """The range begins before the charts' window, which moves, and is wider for a long range."""
+    async with running_app(guest(), BIG) as run:
+        await run.intervals(800)
+        await run.pilot.press("enter")
+        newest_ns = run.interval.time_ns
+        for first_s, last_s in ((-66, -55), (-73, -1)):
+            run.source.select_range(newest_ns + first_s * S, newest_ns + last_s * S)
+            await run.pilot.pause()
+            for window in ("whole", "narrow"):
+                lines = page_lines(run)
+                assert f"sum of {last_s - first_s:.1f} s" in "\n".join(lines), window
+                assert f"CPU seconds of {last_s - first_s:.1f} s" in "\n".join(lines), window
+                run.monitor.action_resize_window(-1)
+                await run.pilot.pause()
+
+
 # --- what else is known about the CPU
 
 
