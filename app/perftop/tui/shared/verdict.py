@@ -363,7 +363,7 @@ def _verdict_from(
     from perftop.output.why_text import answer
 
     if not is_past and totals.end_ns - session.run.start_ns < FIRST_VERDICT_NS:
-        return replace(_pending_verdict(totals.elapsed_s), wanted_s=totals.losses.whole_s)
+        return _pending_verdict(totals.elapsed_s)
     if report is None:
         text = f"No verdict: no samples in {long_duration(VERDICT_SPAN_NS)}"
         return Verdict(text, (), theme.UNKNOWN, 0.0, is_past=is_past)

@@ -161,6 +161,15 @@ def test_a_sentence_is_always_shown() -> None:
     assert then.text.startswith("Nothing slowed this machine down (0.")
 
 
+def test_the_loss_is_unknown_until_the_first_verdict() -> None:
+    _, verdicts = session_and_verdicts(messages_of_two_hogs())
+    watching = [verdict for _, verdict in verdicts if verdict.text.startswith("Watching")]
+    rows = [strips.text(loss_line(verdict, 160, [], "colour")[0]) for verdict in watching]
+    assert rows
+    expected = ["lost", "–", "grows", "as", "seconds", "come", "in"]
+    assert all(row.split()[:7] == expected for row in rows), rows
+
+
 def test_a_calm_verdict_names_the_longest_wait_of_its_own_seconds() -> None:
     """A task that switches 20 times a second waits for 4 % of a second, then for 0.4 %."""
     early, late = (queue_records(cpu0=[(11, "nginx", 0.5, wait)]) for wait in (0.04, 0.004))
