@@ -448,8 +448,8 @@ def _machine_lines(session: Session, interval: Interval) -> list[str]:
             parts.append(f"{dram:.1f} W for memory")
         read, written = (values.get(name, nan) / 1e9 for name in MEMORY_COUNTERS)
         if not isnan(read + written):
-            best_text = "" if isnan(share) else f", {percent(share)} % of the best seen"
-            parts.append(f"memory {read:.1f} GB/s read, {written:.1f} written{best_text}")
+            highest = f", highest so far {(read + written) / share:.1f}" if share > 0 else ""
+            parts.append(f"memory {read:.1f} GB/s read, {written:.1f} written{highest}")
         if parts:
             number = session.topology[session.position[cpus[0]]].package
             lines.append(f"package {number}: {' · '.join(parts)}")

@@ -173,14 +173,14 @@ def _wait_runs(machine: Mapping[str, float]) -> list[Run]:
 
 
 def _memory_runs(machine: Mapping[str, float]) -> list[Run]:
-    """Returns the memory traffic, and its share of the highest so far; empty if it is unknown."""
+    """Returns the memory traffic and the highest so far; empty if it is unknown."""
     rates = [machine.get(name, nan) / 1e9 for name in MEMORY_COUNTERS]
     if isnan(sum(rates)):
         return []
     read, write = (number_run(rate, 1, 0) for rate in rates)
     share = machine.get(MEMORY_SHARE, nan)
-    share_text = "" if isnan(share) else f" {100 * share:.0f} %"
-    return [("mem ", "dim"), read, ("+", "dim"), write, (f" GB/s{share_text}", "dim")]
+    highest = f", highest {sum(rates) / share:.1f}" if share > 0 else ""
+    return [("mem ", "dim"), read, ("+", "dim"), write, (f" GB/s{highest}", "dim")]
 
 
 def _with_even_gaps(pieces: list[Piece], size: int) -> list[Run]:

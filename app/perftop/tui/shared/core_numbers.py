@@ -68,9 +68,15 @@ def core_panel(
     if len(cpus) * len(sides) > max(1, room // _VALUE_WIDTHS[0]):
         cpus = [cpu for cpu in core if cpu == settings.cpu]
     size = max(1, min(_VALUE_WIDTHS[1], room // (len(cpus) * len(sides))))
-    headings = [heading for cpu in cpus for heading in (f"CPU {cpu}", "now")[: len(sides)]]
+    line_name, headings = "", [f"CPU {cpu}" for cpu in cpus]
+    if now is not None:
+        line_name = f"CPU {cpus[0]}" if len(cpus) == 1 else "CPU"
+        labels = "then" if settings.range_ns is None else settings.range_name, "now"
+        words = [(f"{cpu} {label}", label) for cpu in cpus for label in labels]
+        headings = [short if len(cpus) == 1 or len(text) >= size else text for text, short in words]
     heading_text = "".join(f"{heading:>{size}}" for heading in headings)
-    lines: list[list[Run]] = [title, [(" " * (INDENT + _NAME_WIDTH) + heading_text, "dim")]]
+    names = " " * INDENT + fit(line_name, _NAME_WIDTH)
+    lines: list[list[Run]] = [title, [(names + heading_text, "dim")]]
     variants = session.evaluator.variants
     keys = [key for key in NUMBER_KEYS if variants["ipc" if key == "ipc_alone" else key]]
     # The IPC while alone is an estimate, known only for the present and only for cores with two

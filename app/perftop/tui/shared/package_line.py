@@ -121,7 +121,7 @@ class PackageLines:
         return [piece for piece in pieces if piece[1]]
 
     def _power_and_memory(self, cpus: Ints) -> Iterator[Piece]:
-        """Yields the power, and the memory traffic with its share of the highest measured one."""
+        """Yields the power, and the memory traffic with the highest so far."""
         cpu = self._session.topology[int(cpus[0])].cpu if len(cpus) else -1
         keys = "power_w", "power_limit_w", "power_dram_w", MEMORY_SHARE, *MEMORY_COUNTERS
         power, limit, dram, share, *rates = package_values(
@@ -134,8 +134,9 @@ class PackageLines:
                 runs += [(" + ", "dim"), (f"{dram:.0f}", "text"), (" dram", "dim")]
             yield 3, runs
         if not isnan(rate := sum(rates)):
-            unit = " GB/s" if isnan(share) else f" GB/s {100 * share:3.0f} % of best"
-            yield 4, [("mem ", "dim"), (f"{rate / 1e9:5.1f}", "text"), (unit, "dim")]
+            highest = f", highest {rate / share / 1e9:5.1f}" if share > 0 else ""
+            unit: Run = f" GB/s{highest}", "dim"
+            yield 4, [("mem ", "dim"), (f"{rate / 1e9:5.1f}", "text"), unit]
 
     def _loss_runs(
         self, rows: Sequence[int], unit: str, package_wide: Sequence[Episode], size: int

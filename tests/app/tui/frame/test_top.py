@@ -276,7 +276,7 @@ def test_the_least_important_numbers_of_the_machine_are_dropped_first() -> None:
              "involuntary", "IPC", "clock", "busy"]  # fmt: skip
     assert drop_order(line, words, range(10, 260)) == order
     assert "waits for a CPU 5.0 a disk 1.0 memory 0.2 %" in line(260)
-    assert "mem 4.0+2.5 GB/s 40 %" in line(260)
+    assert "mem 4.0+2.5 GB/s, highest 16.2" in line(260)
     assert "power 120 of 125 W" in line(260)
 
 

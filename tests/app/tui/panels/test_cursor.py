@@ -70,7 +70,7 @@ def test_the_numbers_and_tasks_of_the_moment_are_beside_those_of_now(
     session, now = changed_guest
     interval, settings = settings_at(session, 15 * S // 10, now=now)
     rows = panel_rows(session, interval, settings)
-    assert rows[""] == ["CPU", "0", "now", "CPU", "1", "now"]
+    assert rows["CPU"] == ["0", "then", "0", "now", "1", "then", "1", "now"]
     assert rows["busy"] == ["80.0", "20.0", "50.0", "50.0", "%"]
     assert rows["hogA 11"] == ["80.0", "·", "·", "·", "%"]
     assert rows["hogB 12"] == ["·", "20.0", "·", "·", "%"]
@@ -94,21 +94,28 @@ def test_the_numbers_of_now_have_the_length_of_the_selected_range(
     assert float(at_now) == pytest.approx(100 * (1 * 0.8 + 4 * 0.2) / 5, abs=1.3)
 
 
-@pytest.mark.parametrize(("width", "columns"), [
-    (60, ["CPU", "0", "now", "CPU", "1", "now"]), (53, ["CPU", "0", "now"]),
-    (36, ["CPU", "0", "now"]),
+@pytest.mark.parametrize(("width", "range_ns", "name", "columns"), [
+    (60, None, "CPU", ["0", "then", "0", "now", "1", "then", "1", "now"]),
+    (60, (0, 5 * S), "CPU", ["0", "A", "0", "now", "1", "A", "1", "now"]),
+    (53, None, "CPU 0", ["then", "now"]), (36, (0, 5 * S), "CPU 0", ["A", "now"]),
 ])  # fmt: skip
-def test_a_narrow_panel_has_only_the_selected_cpu(
-    changed_guest: tuple[Session, Interval], width: int, columns: list[str]
+def test_the_headings_name_the_span_of_each_number(
+    changed_guest: tuple[Session, Interval],
+    width: int,
+    range_ns: tuple[int, int] | None,
+    name: str,
+    columns: list[str],
 ) -> None:
+    """A narrow panel has only the selected CPU."""
     session, now = changed_guest
-    interval, settings = settings_at(session, 15 * S // 10, now=now)
-    assert panel_rows(session, interval, settings, width)[""] == columns
+    interval, settings = settings_at(session, 5 * S, now=now)
+    settings.range_ns = range_ns
+    assert panel_rows(session, interval, settings, width)[name] == columns
 
 
 @pytest.mark.parametrize(("height", "names"), [
-    (4, ["at the cursor  22:13:2", "", "busy", "tasks waiting"]),
-    (6, ["at the cursor  22:13:2", "", "The hypervisor took", "busy", "user", "tasks waiting"]),
+    (4, ["at the cursor  22:13:2", "CPU", "busy", "tasks waiting"]),
+    (6, ["at the cursor  22:13:2", "CPU", "The hypervisor took", "busy", "user", "tasks waiting"]),
 ])  # fmt: skip
 def test_a_low_panel_has_numbers_and_tasks(
     changed_guest: tuple[Session, Interval], height: int, names: list[str]
