@@ -19,6 +19,9 @@ HISTORY_NS, HISTORY_STEP_NS = 600_000_000_000, 1_000_000_000
 MAX_RECORDING_SUMS = 1 << 14
 """Maximum number of sums for a recording: 4.5 hours in steps of HISTORY_STEP_NS, about 10 MB. The
 steps are doubled for a longer recording."""
+MAX_CORRECTED_SUMS = 60
+"""Number of newest sums that a late cause may change. No cause is found later; the limit keeps the
+cost of a sum that falls again and again independent of the length of a recording."""
 
 
 def history_edges(end_ns: int, parts: int) -> Ints:
@@ -102,7 +105,8 @@ class LossHistory:
     def _move_losses(self, lost_s: Mapping[str, Floats]) -> None:
         """Corrects earlier sums that are greater than the new ones, because an episode that was
         detected late is now the cause of an earlier loss."""
-        for index in reversed(range(1, len(self._sums))):
+        count = len(self._sums)
+        for index in reversed(range(max(1, count - MAX_CORRECTED_SUMS), count)):
             time_ns, wanted_s, earlier_s = self._sums[index]
             zeros = np.zeros(len(self._names))
             causes = {**earlier_s, **lost_s}

@@ -318,6 +318,18 @@ def test_a_loss_with_a_new_cause_is_moved_to_that_cause_in_each_second() -> None
     }  # fmt: skip
 
 
+def test_a_loss_that_falls_again_and_again_corrects_only_the_newest_sums() -> None:
+    history = loss_history.LossHistory([0], is_whole=True)
+    count = 3 * loss_history.MAX_CORRECTED_SUMS
+    for second in range(1, count + 1):
+        falling = {("halt", "smm"): np.array([1.0 - second / (2 * count)])}
+        history.add_losses(0, second * SECOND, np.full(1, float(second)), falling)
+    lost_s = [lost["smm"][0] for _, _, lost in history._sums[1:]]
+    is_corrected = np.isclose(lost_s, lost_s[-1])
+    assert is_corrected.sum() == loss_history.MAX_CORRECTED_SUMS + 1
+    assert is_corrected[-loss_history.MAX_CORRECTED_SUMS :].all()
+
+
 def test_a_loss_with_a_new_cause_is_not_counted_again_in_a_later_span() -> None:
     """A drop of the first second is detected in the second one; a wait and a sibling are not."""
     unexplained, sibling = ("turbo-drop", UNEXPLAINED), ("neighbour", "sibling")

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from perftop.output.report import Finding, Report
     from perftop.session.interval import Interval
     from perftop.session.losses import Totals
-    from perftop.session.selection import max_read_ns
     from perftop.session.session import Session
 
 MIN_STEADY_STEP_NS, MIN_CALM_STEP_NS = 2_000_000_000, 5_000_000_000
