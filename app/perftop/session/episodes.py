@@ -11,6 +11,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
+from math import nan
 from operator import attrgetter
 
 import numpy as np
@@ -281,6 +282,12 @@ def mark_label(note: wire.Note) -> str | None:
         case _:
             return None
     return shorten_label(text)
+
+
+def run_seconds(end: wire.Note, key: str) -> float:
+    """Returns a time of a command that has ended; NaN if the untrusted note has no valid one."""
+    value = end.data.get(key)
+    return value if type(value) is float and 0 <= value < 1e12 else nan
 
 
 def shorten_label(text: str) -> str:

@@ -316,11 +316,8 @@ class Session:
                 argv = message.data.get("argv")
                 self.command = [*map(str, argv)] if isinstance(argv, list) else []
             if message.kind == "run-end" and str(message.data.get("pid")) == self.hello.watch:
-                match message.data:
-                    case {"user_s": float(user_s), "sys_s": float(sys_s)} if (
-                        0 <= user_s < 1e12 and 0 <= sys_s < 1e12
-                    ):
-                        self.command_cpu_s = user_s + sys_s
+                user_s, sys_s = (episodes.run_seconds(message, key) for key in ("user_s", "sys_s"))
+                self.command_cpu_s = user_s + sys_s
             if message.kind in {"warning", "gap"}:
                 self._warn(message.time_ns, episodes.warning_text(message))
             if message.kind == "gap" and message.time_ns >= self.now_ns:

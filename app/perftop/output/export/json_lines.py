@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 
 from perfprobe import wire
 from perftop.model.control_groups import is_pid
@@ -14,6 +15,7 @@ from perftop.output.export.fields import MEASURES, EpisodeCounts, ExportFormat, 
 from perftop.output.run_summary import run_time_fields
 from perftop.output.stat_lines import Line
 from perftop.process.command_window import RUN_COUNTS, RUN_TIMES, WindowBounds
+from perftop.session.episodes import run_seconds
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 
@@ -66,8 +68,8 @@ class RecordedCommand:
         data = end.data
         line: Line = {key: _whole_number(data.get(key)) for key in ("pid", "status")}
         for key in RUN_TIMES:
-            value = data.get(key)
-            line[key] = value if type(value) is float and 0 <= value < 1e12 else None
+            seconds = run_seconds(end, key)
+            line[key] = seconds if isfinite(seconds) else None
         line |= {key: _whole_number(data.get(key)) for key in RUN_COUNTS}
         ranges = []
         for key in ("first_ns", "last_ns"):
