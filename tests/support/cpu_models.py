@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from perfprobe.cpu.cpuid import LeafRegisters, Leaves
+from perfprobe.cpu.model_tables import MODEL_ROWS
+from perfprobe.cpu.model_terms import CounterBudget, Uarch
 from perfprobe.wire import Multiplier
 
 INTEL = "GenuineIntel"
@@ -17,6 +21,15 @@ V5_GRACEMONT = (0x08300605, 0x8603)
 V6 = (0x08300806, 0x8603)
 V3_NARROW = (0x07280203, 0x503)
 V3_BONNELL = (0x07280203, 0x2501)
+
+
+def listed_uarch(name: str) -> Uarch:
+    """Returns a microarchitecture from the table of models."""
+    return next(row.uarch for row in MODEL_ROWS if row.uarch.name == name)
+
+
+SKYLAKE_COUNTERS = CounterBudget(4, 3, 48, 48)
+SKYLAKE_SP = replace(listed_uarch("Skylake-SP"), budget=SKYLAKE_COUNTERS)
 
 
 class FakeCpuid:

@@ -284,7 +284,7 @@ def test_the_report_on_a_build_has_all_known_values(
 
 def test_after_the_lines_on_a_command_a_brief_summary_ends() -> None:
     session, line = example()
-    line["job"] |= line["machine"]
+    line["job"] = JOB | line["machine"]
     brief, whole = (
         stat_text.ending_lines(session, EpisodeTally(), line, ["make"], brief=brief)
         for brief in (True, False)
@@ -305,7 +305,7 @@ def test_a_list_of_a_jobs_cpus_has_at_most_sixty_characters() -> None:
 
 def test_what_held_a_command_back_is_between_its_phases_and_its_numbers() -> None:
     session, line = example()
-    line["job"] |= line["machine"]
+    line["job"] = JOB | line["machine"]
     session.track_losses()
     session.run_times.threads = {(1, 1): TaskTimes("make", run_s=3.0, wait_s=3.0)}
     session.run_times.job_has_waits = True
@@ -607,4 +607,4 @@ def test_a_bar_always_has_its_full_width(spans: list[tuple[float, float, float, 
          for at, (s, run, wait, sleep) in enumerate(spans)],
         unicode=True,
     )  # fmt: skip
-    assert len(text[1]) == WIDTH >= len(text[0]) if text else True
+    assert not text or len(text[1]) == WIDTH >= len(text[0])

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import pytest
+from cpu_models import SKYLAKE_COUNTERS, listed_uarch
 
 from perfprobe.cpu.cpuid import read_no_leaf
-from perfprobe.cpu.model_tables import MODEL_ROWS
 from perfprobe.cpu.model_terms import CounterBudget
 from perfprobe.programming import counter_plan
 from perfprobe.programming.counter_plan import Change, CounterPlan
@@ -22,9 +22,9 @@ def plan_of(
     name: str, budget: CounterBudget | None = None, *, any_thread: bool = False
 ) -> CounterPlan:
     """The plan of a model, with the counters of `budget`, the table or, of Intel's, a Skylake."""
-    uarch = next(row.uarch for row in MODEL_ROWS if row.uarch.name == name)
+    uarch = listed_uarch(name)
     plan = counter_plan.make_plan(
-        replace(uarch, budget=budget or uarch.budget or CounterBudget(4, 3, 48, 48)),
+        replace(uarch, budget=budget or uarch.budget or SKYLAKE_COUNTERS),
         any_thread=any_thread,
     )
     assert plan is not None
@@ -240,6 +240,6 @@ def test_mperf_and_aperf_replace_what_is_not_counted(
     name: str, change: dict[str, Any], counted: set[str], keys: list[str]
 ) -> None:
     """The MPERF of a Skylake has another rate."""
-    uarch = next(row.uarch for row in MODEL_ROWS if row.uarch.name == name)
+    uarch = listed_uarch(name)
     kind = CpuKind([0], [0], replace(uarch, **change), read_no_leaf)
     assert [r.counter.key for r in _replacement_readings(kind, counted)] == keys

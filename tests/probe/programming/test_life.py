@@ -9,7 +9,6 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 from attempts import up_to_three_attempts
 from capabilities import needs_fuse
 from command import Line, lines, read_some, run_in_process, started_process
+from cpu_models import SKYLAKE_SP
 from fakekernel.client import FakeKernel
 from journals import entries_left
 from nightly import cases_by_day, nightly_case
@@ -25,8 +25,6 @@ from waiting import MAX_WAIT_S
 
 from perfprobe import wire
 from perfprobe.cpu import identity
-from perfprobe.cpu.model_tables import MODEL_ROWS
-from perfprobe.cpu.model_terms import CounterBudget
 from perfprobe.errors import Unavailable
 from perfprobe.programming import counter_plan, journal, source
 from perfprobe.programming.programmer import Programmer
@@ -36,10 +34,6 @@ from perftop.model.delta import MAX_HZ, MAX_IPC
 pytestmark = [needs_fuse, pytest.mark.usefixtures("run_dir")]
 
 ENABLE, GLOBAL = 0x53003C, 0x38F
-SKYLAKE = replace(
-    next(row.uarch for row in MODEL_ROWS if row.uarch.name == "Skylake-SP"),
-    budget=CounterBudget(4, 3, 48, 48),
-)
 
 
 def stat(kernel: FakeKernel, *more: str) -> subprocess.CompletedProcess[str]:
@@ -232,7 +226,7 @@ def test_a_cpu_goes_offline_and_returns(fake: FakeKernel, run_dir: Path) -> None
 
 def test_registers_may_survive_an_offline_cpu(fake: FakeKernel) -> None:
     """The registers still have the values of perftop, so no other program uses them."""
-    plan = counter_plan.make_plan(SKYLAKE, any_thread=False)
+    plan = counter_plan.make_plan(SKYLAKE_SP, any_thread=False)
     assert plan
     programmer = Programmer(fake.root, identity.boot_id(fake.root))
     programmer.begin(dict.fromkeys(range(4), plan), range(4))

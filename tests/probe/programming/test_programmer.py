@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from capabilities import needs_fuse
+from cpu_models import SKYLAKE_SP
 from fakekernel.client import FakeKernel
 from journals import entries_left
 
 from perfprobe.cpu import identity
-from perfprobe.cpu.model_tables import MODEL_ROWS
-from perfprobe.cpu.model_terms import CounterBudget
 from perfprobe.programming import counter_plan, journal
 from perfprobe.programming.counter_plan import Change, Changes, CounterPlan
 from perfprobe.programming.journal import Journal
@@ -33,10 +31,7 @@ class SimulatedKill(BaseException):
 
 
 def plans() -> dict[int, CounterPlan]:
-    skylake = next(row.uarch for row in MODEL_ROWS if row.uarch.name == "Skylake-SP")
-    plan = counter_plan.make_plan(
-        replace(skylake, budget=CounterBudget(4, 3, 48, 48)), any_thread=False
-    )
+    plan = counter_plan.make_plan(SKYLAKE_SP, any_thread=False)
     assert plan
     return dict.fromkeys(range(4), plan)
 

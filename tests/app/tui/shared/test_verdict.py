@@ -15,6 +15,7 @@ import pytest
 from fakes import Machine, observe, queue_records
 from make import capture, live, replayed
 from nightly import nightly_case
+from recording_files import write_recording
 from sessions import session_of
 from waiting import until_true
 
@@ -31,7 +32,6 @@ from perftop.session import selection
 from perftop.session.episodes import RecordingEpisodes
 from perftop.session.history import History
 from perftop.session.losses import VERDICT_SPAN_NS
-from perftop.session.packing import Recorder
 from perftop.session.selection import nearest_episode, reachable_episodes
 from perftop.session.session import Session
 from perftop.tui.frame.top import AppStatus, TopLines, alert_line
@@ -560,13 +560,9 @@ def test_sentences_are_cached_by_episodes_and_width() -> None:
 def test_a_recording_begins_without_a_verdict(tmp_path: Path) -> None:
     hello, *frames = messages_of_two_hogs()
     assert isinstance(hello, wire.Hello)
-    path = tmp_path / "a.perftop"
-    with path.open("wb") as file:
-        recorder = Recorder(file.write, hello)
-        for frame in frames:
-            assert isinstance(frame, wire.Frame)
-            recorder.write([frame])
-        recorder.end()
+    timed = [frame for frame in frames if isinstance(frame, wire.Frame)]
+    assert len(timed) == len(frames)
+    path = write_recording(tmp_path / "a.perftop", hello, timed)
 
     async def texts() -> tuple[str, str]:
         async with replayed(path, (120, 30), ()) as app:
@@ -597,17 +593,14 @@ def test_after_n_the_verdict_and_the_panels_cover_the_episode(
         made = live([hello, *messages], (160, 50), ["n"])
         if is_recorded:
             assert isinstance(hello, wire.Hello)
-            path = tmp_path / "recording"
-            with path.open("wb") as file:
-                recorder = Recorder(file.write, hello)
-                recorder.write([m for m in messages if isinstance(m, wire.Frame | wire.Note)])
-                recorder.end()
+            timed = [m for m in messages if isinstance(m, wire.Frame | wire.Note)]
+            path = write_recording(tmp_path / "recording", hello, timed)
             made = replayed(path, (160, 50), ["space", "n", "n"])
         async with made as app:
             source, top = app.source, app.screen_stack[0].query_one(TopLines)
             assert isinstance(source, StreamSource)
-            strips = app.screen._compositor.render_strips()
-            shown = "\n".join("".join(segment.text for segment in strip) for strip in strips)
+            rows = app.screen._compositor.render_strips()
+            shown = "\n".join("".join(segment.text for segment in row) for row in rows)
             return source.session, source.settings, top.verdict, shown
 
     session, settings, verdict, shown = asyncio.run(shown_episode())
