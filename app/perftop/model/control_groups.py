@@ -179,6 +179,13 @@ _OWNERS = (
 )
 """Patterns of a control group's path, and the owner's name, which includes the match."""
 _LONG_ID = re.compile(r"(?<![0-9a-z])([0-9a-f]{12})[0-9a-f]{8,}(?![0-9a-z])")
+_ONLY_ID = re.compile(r"/[0-9a-f]{12,}$")
+"""End of an owner's name that is an identifier, cut by _LONG_ID, and says nothing in evidence."""
+
+
+def has_only_id(owner: str) -> bool:
+    """Returns whether the name of an owner of a task ends with a mere identifier."""
+    return _ONLY_ID.search(owner) is not None
 
 
 def is_pid(watched: str) -> bool:

@@ -409,6 +409,15 @@ def _lost_share(
     return found_share or (nan if measured_share >= MIN_SHARE else default)
 
 
+def _loss_check(
+    report: Report, key: str, name: str, result: str, brief: str, *kinds: str,
+    measured_share: float = 0.0,
+) -> Check:  # fmt: skip
+    """Returns a check whose measured number is not a share of the time. `kinds`: as in Check."""
+    lost_share = _lost_share(report, kinds, measured_share)
+    return Check(key, name, result, lost_share, brief, kinds)
+
+
 def _share_check(
     report: Report, key: str, name: str, share: float, *kinds: str, default: float = 0.0
 ) -> Check:
@@ -424,8 +433,8 @@ def _checks_of_own_time(report: Report) -> Iterator[Check]:
     variants, times = session.evaluator.variants, report.totals.times
     if variants["busy_hz"] and (clocks := _mean_clocks(report)):
         kinds = tuple(kind.key for kind in KINDS.values() if kind.costs_cycles)
-        lost_share, brief = _lost_share(report, kinds), f"clock ({clocks})"
-        yield Check("clock", "a clock below its ceiling", clocks, lost_share, brief, kinds)
+        name, brief = "a clock below its ceiling", f"clock ({clocks})"
+        yield _loss_check(report, "clock", name, clocks, brief, *kinds)
     if times.has_waits:
         waited_s = sums.by_cause[WAIT_CAUSE].sum() if WAIT_CAUSE in sums.by_cause else 0.0
         brief = f"waiting for a CPU ({percent(shares.get(WAIT_CAUSE, 0.0))} %)"
@@ -434,8 +443,8 @@ def _checks_of_own_time(report: Report) -> Iterator[Check]:
             wait_text = f"{short_duration(waited_s)} of {short_duration(sums.whole_s)}"
         if times.longest_wait_s >= MIN_LONG_WAIT_S:
             wait_text += f", once {short_duration(times.longest_wait_s)} or longer"
-        lost_share = _lost_share(report, kinds := ("scheduler",))
-        yield Check("wait", "tasks waiting for a CPU", wait_text, lost_share, brief, kinds)
+        name = "tasks waiting for a CPU"
+        yield _loss_check(report, "wait", name, wait_text, brief, "scheduler")
     hard, soft = (session.counters.rates(session.run.delta, key) for key in INTERRUPT_COUNTERS)
     if report.is_whole_run and hard is not None and soft is not None:
         interrupt_share = job_mean(report, hard + soft)
@@ -476,22 +485,20 @@ def _checks_of_shared_hardware(report: Report) -> Iterator[Check]:
             result = "tasks ran slower than when alone"
         elif unjudged >= MIN_SHARE:
             result = f"unknown for {whole_percent(unjudged)} of the time"
-        lost_share, name = _lost_share(report, ["sibling"], unjudged), "tasks slowed by a sibling"
-        yield Check("sibling", name, result, lost_share, "siblings", ("sibling",))
+        yield _loss_check(
+            report, "sibling", "tasks slowed by a sibling", result, "siblings", "sibling",
+            measured_share=unjudged,
+        )  # fmt: skip
     if MEMORY_SHARE in interval.machine and variants["ipc"] and is_read:
         gb_per_s = sum(interval.machine[name] for name in MEMORY_COUNTERS) / 1e9
         if isfinite(gb_per_s):
             result = f"{gb_per_s:.1f} GB/s"
-            lost_share, brief = _lost_share(report, ["memory"]), f"memory bandwidth ({result})"
-            name = "saturated memory bandwidth"
-            yield Check("memory", name, result, lost_share, brief, ("memory",))
+            name, brief = "saturated memory bandwidth", f"memory bandwidth ({result})"
+            yield _loss_check(report, "memory", name, result, brief, "memory")
     if session.neighbours.cache.is_available and is_read:
-        lost_share, brief = _lost_share(report, ["cache"]), "the share of the L3"
-        result, name = (
-            "more misses" if lost_share else "no more misses",
-            "data displaced from the L3",
-        )
-        yield Check("cache", name, result, lost_share, brief, ("cache",))
+        name, brief = "data displaced from the L3", "the share of the L3"
+        check = _loss_check(report, "cache", name, "no more misses", brief, "cache")
+        yield replace(check, result="more misses") if check.share else check
     steal = interval.values.mean("steal", session.selected)
     if variants["steal"] and isfinite(steal):
         check = _share_check(report, "steal", "steal", steal, STEAL_CAUSE[0])

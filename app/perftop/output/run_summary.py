@@ -398,7 +398,6 @@ def time_use_lines(phases: Sequence[RunPhase], *, unicode: bool) -> list[str]:
         times._replace(slept_s=min(times.slept_s, max(0.0, phase.elapsed_s - awake)))
         for phase, times, awake in zip(phases, spent_s, awake_s, strict=True)
     ]
-    shown_uses = [i for i in range(len(TIME_USES)) if sum(t[i] for t in spent_s) >= MIN_SHOWN_S]
     signs = [use[2][0 if unicode else 1] for use in TIME_USES]
     cells = _cells_of_parts([phase.elapsed_s for phase in phases], WIDTH)
     bar = "".join(
@@ -420,7 +419,7 @@ def time_use_lines(phases: Sequence[RunPhase], *, unicode: bool) -> list[str]:
         texts = f" {name} {_seconds(phase.elapsed_s)} ", f" {name} ", name
         text = next((text for text in texts if len(text) < count), name)
         pieces.append((first + text).ljust(count)[:count])
-    table = _phase_table(phases, spent_s, shown_uses) if len(phases) > 1 else []
+    table = _phase_table(phases, spent_s) if len(phases) > 1 else []
     return ["".join(pieces).rstrip(), bar, legend, *table]
 
 
@@ -433,11 +432,10 @@ def _cells_of_parts(parts: Sequence[float], cells: int) -> list[int]:
     return [last - first for first, last in pairwise(edges)]
 
 
-def _phase_table(
-    phases: Sequence[RunPhase], spent_s: Sequence[JobTime], shown_uses: Sequence[int]
-) -> list[str]:
+def _phase_table(phases: Sequence[RunPhase], spent_s: Sequence[JobTime]) -> list[str]:
     """Returns a row for each phase and one for all, with the mean number of CPUs used."""
-    uses = [i for i in shown_uses if TIME_USES[i][1] != "slept"]
+    # all uses but the last: time for which all threads slept
+    uses = [i for i in range(len(TIME_USES) - 1) if sum(t[i] for t in spent_s) >= MIN_SHOWN_S]
     headings = ["phase", "length", *(TIME_USES[index][1] for index in uses), "CPUs"]
     columns = [Column("", headings[0], MAX_NAME_LENGTH, is_left=True, gap=0)]
     columns += [Column("", heading, 9) for heading in headings[1:]]

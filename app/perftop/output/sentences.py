@@ -290,6 +290,8 @@ def sentence(
     for phrase, values, end in candidates:
         parts = _fill_phrase(phrase, values, end, past_tense=past_tense)
         if len(text(parts)) <= max_length:
+            if "{where}" not in _fields_of(phrase) or "(+" not in values["{where}"].text:
+                return parts
             cpus_name = short_cpus_text(topology, _cpus_of(episodes), max_length)
             listing = values | {"{where}": SentencePart(cpus_name)}
             listing_parts = _fill_phrase(phrase, listing, end, past_tense=past_tense)

@@ -80,11 +80,11 @@ def phase(session: Session, label: str) -> Phase:
     for episode in why.episodes:
         tally.add(episode, session.now_ns)
     line = summary_line(session, tally.counts_by_cause, why.totals.elapsed_s)
+    causes = {(cause["kind"], cause["cause"]): cause for cause in line.get("causes", ())}
     for finding in why.named_findings:
         name, place = culprit_of(finding, has_job=why.job is not None)
-        for cause in line.get("causes", ()) if name else ():
-            if (cause["kind"], cause["cause"]) == finding.cause:
-                cause.update({"culprit": name, "place": place} if place else {"culprit": name})
+        if name and (cause := causes.get(finding.cause)) is not None:
+            cause |= {"culprit": name} | ({"place": place} if place else {})
     machine = line.pop("machine")
     for key, measure in machine.items():
         values = extremes.percentiles(key, [*PERCENTILES.values()])

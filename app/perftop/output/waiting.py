@@ -20,7 +20,12 @@ from perftop.base.text import (
     whole_percent,
 )
 from perftop.model.confidence import Confidence, TaskOnCpu, confidence
-from perftop.model.control_groups import allowed_cpus, parse_cpu_list, process_owner
+from perftop.model.control_groups import (
+    allowed_cpus,
+    has_only_id,
+    parse_cpu_list,
+    process_owner,
+)
 from perftop.model.kinds import cause_of
 from perftop.output.report import MAX_CAUSES, MIN_VICTIM_SHARE, Finding, Report
 from perftop.output.sentences import MAX_SENTENCE, cpus_text, short_cpus_text
@@ -29,8 +34,6 @@ from perftop.session.losses import WAIT_CAUSE
 from perftop.session.session import Session
 from perftop.session.task_times import UNKNOWN_CPU, RunTimes, TaskTimes, sum_times
 
-UNNAMED_GROUP = re.compile(r"/[0-9a-f]{12,}$")
-"""Pattern of a control group whose name is only an identifier, which says nothing in evidence."""
 MAX_NAME_LENGTH, MAX_STATE = 15, 40
 MIN_WAIT_SHARE = 0.05
 """Minimum share of a task's running and waiting time for which it waited, to count as waiting."""
@@ -354,7 +357,7 @@ def _find_reason(
             evidence.append(f"{_task_name(session, pid, comm)}[{pid}] ran there {ran_s:.2f} s")
     for pid, comm in rivals.neighbours[:1]:
         owner = process_owner(session.details.get(str(pid), {}))
-        if owner and not UNNAMED_GROUP.search(owner):
+        if owner and not has_only_id(owner):
             evidence.append(f"{safe_text(comm, MAX_NAME_LENGTH)} is of {owner}")
     counted = rivals.short_lived is None
     cause_confidence = confidence(*WAIT_CAUSE, counted=counted) if awaited_tasks else "unknown"

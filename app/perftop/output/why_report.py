@@ -260,13 +260,14 @@ def culprit_of(finding: Finding, *, has_job: bool) -> tuple[str, str]:
     '' for unknown ones. `has_job`: whether the finding is about a watched job."""
     if finding.confidence == "unknown":
         return "", ""
-    name = "" if finding.worst is None else next((t.comm for t in culprits(finding.worst)), "")
+    name = ""
     if finding.cause == WAIT_CAUSE:
         others = (t.comm for t in finding.takers if (t.pid, t.comm) not in finding.waiting_tasks)
         name = finding.culprit if has_job and finding.takers else next(others, "")
-    return safe_text(name, MAX_OWNER_LENGTH), f"CPU {finding.cpus[0]}" if len(
-        finding.cpus
-    ) == 1 else ""
+    elif finding.worst is not None:
+        name = next((task.comm for task in culprits(finding.worst)), "")
+    place = f"CPU {finding.cpus[0]}" if len(finding.cpus) == 1 else ""
+    return safe_text(name, MAX_OWNER_LENGTH), place
 
 
 def _culprit_name(cause: Cause, worst: Episode | None) -> str:

@@ -199,7 +199,8 @@ def run_exporter(args: argparse.Namespace) -> int:
     """Runs the exporter until a signal. It listens on the sockets of the service manager, or else
     at an address; if only a text file was requested, it does not listen."""
     if args.printed == "scrape-config":
-        from perftop.verbs.exporter_server import requested_scrape_snippet
+        with options.fast_imports():
+            from perftop.verbs.exporter_server import requested_scrape_snippet
 
         sys.stdout.write(requested_scrape_snippet(args.listen))
         return 0

@@ -138,10 +138,10 @@ def _run_repeated(args: argparse.Namespace, sample_ns: int) -> int:
         if not repeats:
             return status
         unicode = supports_unicode() or out not in {sys.stdout, sys.stderr}
-        readings = [[parse_reading(run.line) for run in runs.runs] for runs, _ in sides]
         compared = []
-        if len(readings) == 2 and all(readings):
-            compared = compare([("", readings[0], readings[1])], is_interleaved=True)
+        if len(sides) == 2:
+            a, b = ([parse_reading(run.line) for run in runs.runs] for runs, _ in sides)
+            compared = compare([("", a, b)], is_interleaved=True) if a and b else []
         if args.json:
             objects = [line for runs, argv in sides for line in repeated.runs_json(runs, argv)]
             objects += [text.diff_json(compared, ([], []))] if compared else []

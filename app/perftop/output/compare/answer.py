@@ -161,14 +161,13 @@ def _sentences_without_difference(compared: Sequence[Comparison]) -> list[str]:
     phases.sort(key=lambda pair: pair[1].number.key not in TIME_KEYS)
     with_noise = [pair for pair in phases if pair[1].interval is not None]
     rows = [row for _, row in phases]
-    time = next((row for row in rows if row.number.key == "run_s" and row.verdict == ONE_RUN), None)
-    if time is not None or not with_noise or any(row.verdict == UNSTEADY for row in rows):
-        if time is not None:
-            phase = next(phase for phase, row in phases if row is time)
-            sentences = _one_run_sentences(phase, time)
+    for phase, row in phases:
+        if row.number.key == "run_s" and row.verdict == ONE_RUN:
+            sentences = _one_run_sentences(phase, row)
             if with_noise and not phase.extra_loss:
                 sentences.append("No rate differs by more than the noise.")
             return sentences
+    if not with_noise or any(row.verdict == UNSTEADY for row in rows):
         # the cause whose lost time differs most
         largest = max(compared, key=lambda p: max(map(abs, p.extra_loss.values()), default=0.0))
         sentences = ["Inconclusive: one run per side."]

@@ -1,5 +1,5 @@
-"""Compares two sides: differences between their machines, numbers that differ by more than the
-noise, and the answer in a sentence."""
+"""Compares two sides: differences between their machines, and numbers that differ by more than the
+noise."""
 
 from __future__ import annotations
 
