@@ -200,6 +200,8 @@ def test_the_screen_loads_no_module_that_it_does_not_use() -> None:
     code = (
         "import sys\nfrom perftop.verbs.options import fast_imports\nwith fast_imports():\n"
         "    import perftop.tui.stream, perftop.session.loss_history as loss_history\n"
+        "    import numpy, perftop.detect.ramps as ramps\n"
+        "ramps.median(numpy.ones((3, 2)))\n"
         "history = loss_history.LossHistory([0, 0])\n"
         "history.between(loss_history.history_edges(10**12, 60))\n"
         "unused = {'ssl', 'ctypes', 'statistics', 'numpy.ma'} & sys.modules.keys()\n"

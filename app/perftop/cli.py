@@ -16,7 +16,7 @@ from pathlib import Path
 
 from perfprobe import __version__
 from perftop.base.errors import USAGE, Failed, discard_writes, expected_failure, print_error
-from perftop.base.text import did_you_mean, terminal_problem
+from perftop.base.text import did_you_mean, is_digits, terminal_problem
 from perftop.verbs import options
 
 VERBS = {
@@ -311,4 +311,4 @@ def translate_foreign_options(arguments: Sequence[str]) -> list[str]:
 
 def _as_milliseconds(text: str) -> str:
     """Returns a number without a unit as milliseconds, and other text unchanged."""
-    return f"{text}ms" if text.isascii() and text.isdecimal() else text
+    return f"{text}ms" if is_digits(text) else text

@@ -30,11 +30,11 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     if sys.stdin is None:
         os.open(os.devnull, os.O_RDONLY)  # otherwise the next opened file would become stdin
-    if arguments[:1] == ["stream"]:
-        from perfprobe.native import tsc_rate
-
-        tsc_rate.start_span()  # the TSC's rate is measured from here until hello is sent
     try:
+        if arguments[:1] == ["stream"]:
+            from perfprobe.native import tsc_rate
+
+            tsc_rate.start_span()  # the TSC's rate is measured from here until hello is sent
         options = _parser().parse_args(arguments)
         result: int | dict[str, Any] = options.verb(options)
         if isinstance(result, int):
@@ -81,8 +81,7 @@ class _Parser(argparse.ArgumentParser):
     """A parser that reports each error in one line, even a failed write of its help."""
 
     def error(self, message: str) -> NoReturn:
-        hint = "" if message.endswith(")") else f"; see {self.prog} --help"
-        raise UsageError(f"{message.removeprefix('argument ')}{hint}")
+        raise UsageError(stream_options.usage_message(self.prog, message))
 
     def _print_message(self, message: str, file: object = None) -> None:  # noqa: ARG002
         _print(message.removesuffix("\n"))

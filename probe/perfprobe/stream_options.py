@@ -34,6 +34,13 @@ def parse_number(text: str) -> float:
     return float(text)
 
 
+def usage_message(program: str, message: str) -> str:
+    """Returns a message of argparse in our words, with a hint at --help."""
+    text = message.removeprefix("argument ")
+    # a message that ends with ) already has a hint
+    return text if text.endswith(")") else f"{text}; see {program} --help"
+
+
 def parse_cpu(text: str) -> int:
     if re.fullmatch("[0-9]{1,6}", text) is None:
         raise argparse.ArgumentTypeError(f"invalid CPU {text!r} (try 0)")

@@ -13,6 +13,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from command import python
 
 from perfprobe import __main__ as command
 from perfprobe import opening, serve, wire
@@ -175,6 +176,18 @@ def test_failures_are_reported_in_one_line(
     monkeypatch.setattr(opening, "open_source", Mock(side_effect=error))
     assert command.main(["stream"]) == 1
     assert capsys.readouterr().err == f"perfprobe: {text}\n"
+
+
+@pytest.mark.parametrize("verb", ["stream", "timers"])
+def test_an_installation_without_the_native_part_is_reported_in_one_line(verb: str) -> None:
+    code = (
+        "import sys\nsys.modules['perfprobe._native'] = None\n"
+        f"from perfprobe import __main__\nsys.exit(__main__.main(['{verb}']))"
+    )
+    result = python(code, check=False)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith("perfprobe: a module cannot be loaded: ")
+    assert result.stderr.count("\n") == 1
 
 
 def test_a_bug_is_no_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:

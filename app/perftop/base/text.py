@@ -86,6 +86,11 @@ def escaped(text: str) -> str:
 ELLIPSIS = "…"
 
 
+def is_digits(text: str) -> bool:
+    """Returns whether the text has only the digits 0 to 9, at least one."""
+    return text.isascii() and text.isdecimal()
+
+
 def fit(text: str, size: int) -> str:
     """Returns the text padded or cut to exactly `size` cells. Cut text ends with an ellipsis."""
     if len(text) > size:

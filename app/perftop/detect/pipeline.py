@@ -32,7 +32,13 @@ from perftop.model.counters import packages
 from perftop.model.delta import Doubt, first_true
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX
-from perftop.model.sample_reader import Sample, SampleBatch, SampleReader, task_snapshots
+from perftop.model.sample_reader import (
+    Sample,
+    SampleBatch,
+    SampleReader,
+    record_indexes,
+    task_snapshots,
+)
 from perftop.model.tasks import RunningTasks, WatchedJob
 
 MIN_LOOK_AHEAD, MAX_LOOK_AHEAD = 16, 256
@@ -266,12 +272,12 @@ class Neighbours(Detector):
                 return first
         self.siblings.regroup(batch.cores)
         last = self.hypervisor.skip_calm_samples(batch, first, last)
-        record_indexes = [index for index in batch.cached(_record_indexes) if first <= index < last]
+        indexes = [i for i in batch.cached(_task_record_indexes) if first <= i < last]
         while first < last:
-            changes = (i for i in record_indexes if i >= first and self._shows_change(batch, i))
+            changes = (i for i in indexes if i >= first and self._shows_change(batch, i))
             end = next(changes, last - 1) + 1
             due = self._learn(batch, first, end)
-            for index in record_indexes:
+            for index in indexes:
                 if first <= index < due:
                     self._read_records(batch, index)
                     time_ns, busy = int(batch.time_ns[index]), batch.cached(busy_cpus)[index]
@@ -356,10 +362,10 @@ class Neighbours(Detector):
         return None
 
 
-def _record_indexes(batch: SampleBatch) -> list[int]:
+def _task_record_indexes(batch: SampleBatch) -> list[int]:
     """Returns the indexes of the samples with records of tasks or of L3s."""
     frames = batch.frames
-    return [index for index, frame in enumerate(frames) if not _RECORDS.isdisjoint(frame.records)]
+    return [i for i in batch.cached(record_indexes) if not _RECORDS.isdisjoint(frames[i].records)]
 
 
 class HypervisorLosses:

@@ -20,7 +20,7 @@ from perftop.base.arrays import Bools, Floats, Ints
 from perftop.detect.engine import GAP_SAMPLES, Detector, PauseLimits, cycles_and_time, util
 from perftop.model.confidence import confidence
 from perftop.model.counters import Cores
-from perftop.model.delta import distinct, first_true, latest_known_values
+from perftop.model.delta import distinct, first_true, latest_known_values, median
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import Sample, SampleBatch, SampleReader
 
@@ -201,7 +201,7 @@ class Ramps(Detector):
         wake_samples, number = self._woke[cores], np.arange(len(hz))[:, None]
         hz[number < wake_samples] = np.nan
         ends_ns, columns = np.array(self._end_ns), np.arange(len(cores))
-        first_hz, steady_hz = hz[wake_samples, columns], np.median(hz[steady_index:], axis=0)
+        first_hz, steady_hz = hz[wake_samples, columns], median(hz[steady_index:])
         at90, at99 = ((hz >= share * steady_hz).argmax(axis=0) for share in (0.9, 0.99))
         # For each core, the first sample from which its clock stays steady.
         unsteady = np.abs(hz - steady_hz) > MAX_STEADY_VARIATION * steady_hz
@@ -237,7 +237,7 @@ class Ramps(Detector):
         members[[ramp.core for ramp in ramps]] = True
 
         def median_of(key: str) -> float:
-            return float(np.median([getattr(ramp, key) for ramp in ramps]))
+            return float(median(np.array([getattr(ramp, key) for ramp in ramps], float)))
 
         evidence: dict[str, Any] = {key: round(median_of(key)) for key in ("first_hz", "steady_hz")}
         evidence |= {key: round(median_of(key), 4) for key in ("t90_s", "t99_s", "steady_s")}
@@ -250,10 +250,10 @@ class Ramps(Detector):
         if drops := max(ramp.drops for ramp in ramps):
             evidence["drops"] = drops
         if np.isfinite(self._ceiling_hz[members]).all():
-            evidence["ceiling_hz"] = round(float(np.median(self._ceiling_hz[members])))
+            evidence["ceiling_hz"] = round(float(median(self._ceiling_hz[members])))
         measured = median_of("sample_count") >= MIN_MEASURED_SAMPLES
         span = min(ramp.start_ns for ramp in ramps), max(ramp.end_ns for ramp in ramps)
-        gain_hz = float(np.median([ramp.steady_hz - ramp.first_hz for ramp in ramps]))
+        gain_hz = float(median(np.array([ramp.steady_hz - ramp.first_hz for ramp in ramps])))
         level, cpus = confidence("ramp", "-", counted=measured), self._cores.cpus(members)
         return Episode("ramp", cpus, *span, gain_hz, "-", evidence, level)
 

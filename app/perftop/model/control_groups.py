@@ -16,7 +16,7 @@ from itertools import chain
 from math import isfinite
 from typing import NamedTuple
 
-from perftop.base.text import safe_text
+from perftop.base.text import is_digits, safe_text
 from perftop.model.tasks import MAX_NAME_LENGTH, drop_oldest
 
 MAX_GROUPS, MAX_PIDS = 1024, 4096
@@ -190,7 +190,7 @@ def has_only_id(owner: str) -> bool:
 
 def is_pid(watched: str) -> bool:
     """Returns whether a watched job is a process, not all processes of a name or a group."""
-    return watched.isascii() and watched.isdecimal()
+    return is_digits(watched)
 
 
 def is_group(watched: str) -> bool:

@@ -8,7 +8,6 @@ import contextlib
 import errno
 import grp
 import os
-import re
 import socket
 import stat
 import struct
@@ -22,6 +21,7 @@ from perfprobe import wire
 from perfprobe.wire.outbox import EndedError, Outbox
 from perftop.base.errors import USAGE, Failed
 from perftop.base.files import UnsafePath, is_closed_to_others, open_parent
+from perftop.base.text import is_digits
 
 FIRST_FD, MAX_FDS = 3, 8
 """The first inherited descriptor, as in sd_listen_fds(3), and the maximum number of descriptors."""
@@ -154,14 +154,11 @@ def failure_to_listen(address: str, error: Exception) -> Failed:
 
 
 def group_id(name: str) -> int:
-    try:
-        is_number = re.fullmatch("[0-9]+", name) is not None
-        number = int(name[:20]) if is_number else grp.getgrnam(name).gr_gid
-    except KeyError:
-        number = MAX_GROUP_ID + 1
-    if number > MAX_GROUP_ID:
-        raise Failed(f"--group {name}: no such group", USAGE)
-    return number
+    with contextlib.suppress(KeyError):
+        number = int(name[:20]) if is_digits(name) else grp.getgrnam(name).gr_gid
+        if number <= MAX_GROUP_ID:
+            return number
+    raise Failed(f"--group {name}: no such group", USAGE)
 
 
 def may_read(peer: socket.socket, group: int | None) -> bool:

@@ -183,8 +183,11 @@ class Seeker:
         episode, and the range."""
         playback = await self.go(playback, episode.start_ns)
         end_ns = AFTER_END_NS if episode.end_ns is None else episode.end_ns
-        end_ns = min(end_ns, episode.start_ns + selection.MAX_SHOWN_EPISODE_NS)
-        end_ns = max(end_ns, episode.start_ns + self.recording.hello.sample_ns)
+        sample_ns = self.recording.hello.sample_ns
+        # One sample more than is shown: the range ends with the first sample that reaches its end.
+        max_ns = selection.max_shown_ns(playback.session) + sample_ns
+        end_ns = min(end_ns, episode.start_ns + max_ns)
+        end_ns = max(end_ns, episode.start_ns + sample_ns)
         playback = await self.go(playback, min(end_ns, self.recording.last_ns))
         times = playback.session.past.times()
         if not len(times):  # a gap, or the end of the file after a last sample long before

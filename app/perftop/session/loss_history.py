@@ -10,10 +10,23 @@ from typing import TypeVar
 import numpy as np
 
 from perftop.base.arrays import Floats, Ints
+from perftop.model.confidence import COUNTED_QUANTITIES
 from perftop.model.delta import distinct
 from perftop.model.kinds import NEIGHBOURS
 
 K = TypeVar("K")
+NAMING_KINDS: dict[str, tuple[str, ...]] = {
+    "involuntary": ("throttle", "involuntary-halt"),
+    "clock": ("turbo-drop", "throttle", "license", "ramp"),
+}
+"""For each measured part of the loss, the kinds of episodes that can be its cause, in order of
+priority."""
+MEASURED_KINDS = frozenset(kind for kinds in NAMING_KINDS.values() for kind in kinds)
+_ESTIMATED_CAUSES = NEIGHBOURS.keys() | {
+    cause for kind, cause in COUNTED_QUANTITIES if kind not in MEASURED_KINDS and cause != "-"
+}
+"""Causes of losses that are only estimated. A hypervisor also lowers clocks; most of its losses are
+steal. A ramp and a mark, which loses nothing, both have the cause -."""
 HISTORY_NS, HISTORY_STEP_NS = 600_000_000_000, 1_000_000_000
 """Length and step of the history of losses, in ns."""
 MAX_RECORDING_SUMS = 1 << 14
@@ -92,9 +105,9 @@ class LossHistory:
         """Adds these seconds by package instead of by CPU."""
         if not self._sums:
             self._sums.append((start_ns, np.zeros(len(self._names)), {}))
-        self._move_losses(lost_s)
         if len(self._sums) > 1 and now_ns - self._sums[-2][0] <= self._step_ns:
             self._sums.pop()
+        self._move_losses(lost_s)
         self._sums.append((now_ns, wanted_s, lost_s))
         if not self._is_whole:
             del self._sums[: -HISTORY_NS // HISTORY_STEP_NS]
@@ -105,15 +118,14 @@ class LossHistory:
     def _move_losses(self, lost_s: Mapping[str, Floats]) -> None:
         """Corrects earlier sums that are greater than the new ones, because an episode that was
         detected late is now the cause of an earlier loss."""
-        count = len(self._sums)
+        count, zeros = len(self._sums), np.zeros(len(self._names))
         for index in reversed(range(max(1, count - MAX_CORRECTED_SUMS), count)):
             time_ns, wanted_s, earlier_s = self._sums[index]
-            zeros = np.zeros(len(self._names))
             causes = {**earlier_s, **lost_s}
             rises_s = {c: lost_s.get(c, zeros) - earlier_s.get(c, zeros) for c in causes}
             if all((rise_s >= 0).all() for rise_s in rises_s.values()):
                 return
-            new_rises_s = without_moved_losses(rises_s, rises_s.keys() - NEIGHBOURS.keys())
+            new_rises_s = without_moved_losses(rises_s, rises_s.keys() - _ESTIMATED_CAUSES)
             sums_s = {cause: lost_s.get(cause, zeros) - s for cause, s in new_rises_s.items()}
             self._sums[index] = time_ns, wanted_s, sums_s
 

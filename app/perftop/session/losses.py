@@ -39,7 +39,7 @@ from perftop.model.evaluation import LOSS_PARTS, LostSeconds
 from perftop.model.kinds import STEAL_CAUSE, Episode
 from perftop.session.episodes import LATE_NS
 from perftop.session.interval import Span
-from perftop.session.loss_history import without_moved_losses
+from perftop.session.loss_history import MEASURED_KINDS, NAMING_KINDS, without_moved_losses
 from perftop.session.task_times import RunTimes
 
 Cause = tuple[str, str]
@@ -57,12 +57,6 @@ VERDICT_SPAN_NS, FIRST_VERDICT_NS = 10_000_000_000, 3_000_000_000
 first verdict."""
 VERDICT_STEP_NS = 1_000_000_000
 """Minimum time in ns between two verdicts. VERDICT_SPAN_NS is a multiple of it."""
-_NAMING_KINDS: dict[str, tuple[str, ...]] = {
-    "involuntary": ("throttle", "involuntary-halt"),
-    "clock": ("turbo-drop", "throttle", "license", "ramp"),
-}
-"""For each part of the loss, the kinds of episodes that can be its cause, in order of priority."""
-_MEASURED_KINDS = frozenset(kind for kinds in _NAMING_KINDS.values() for kind in kinds)
 _SHARED_RESOURCES = frozenset({"sibling", "package", "memory", "cache"})
 _REST_KINDS = frozenset({"interrupt", "memory-stall"})
 """Kinds of episodes whose depth is a share of the time without steal, halts and a low clock."""
@@ -114,7 +108,7 @@ class LossSums(NamedTuple):
         old, new = earlier.by_cause, self.by_cause
         by_cause = {c: new.get(c, zeros) - old.get(c, zeros) for c in {**old, **new}}
         rises_s = {cause: lost_s.sum(keepdims=True) for cause, lost_s in by_cause.items()}
-        measured = [cause for cause in by_cause if cause[0] in _MEASURED_KINDS]
+        measured = [cause for cause in by_cause if cause[0] in MEASURED_KINDS]
         for cause, rise_s in without_moved_losses(rises_s, measured).items():
             if rise_s != rises_s[cause]:  # keeps the noise of single CPUs
                 by_cause[cause] = by_cause[cause] * (rise_s / rises_s[cause])
@@ -331,7 +325,7 @@ class Losses:
         wanted_s, parts_s = samples.wanted_s, samples.parts_s
         steal = parts_s[:, LOSS_PARTS.index("steal")]
         yield STEAL_CAUSE, steal.sum(axis=0)
-        for part, kinds in _NAMING_KINDS.items():
+        for part, kinds in NAMING_KINDS.items():
             left_s = parts_s[:, LOSS_PARTS.index(part)]
             naming_episodes = [
                 episode for kind in kinds for episode in episodes if episode.kind == kind

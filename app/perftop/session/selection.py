@@ -18,7 +18,7 @@ import numpy as np
 
 from perftop.base import text as text_of
 from perftop.base.arrays import Bools, Floats
-from perftop.base.text import clock_time, did_you_mean, safe_text
+from perftop.base.text import clock_time, did_you_mean, is_digits, safe_text
 from perftop.model.numbers import METRICS, PER_KI, RARE_METRICS, is_event_key
 from perftop.model.smt import STATES
 from perftop.session.history import Times
@@ -301,7 +301,7 @@ def _task_test(text: str, pids: Ranges, session: Session, interval: Interval | N
     tasks = {} if interval is None else interval.tasks
     by_cpu = (tasks.get(str(row.cpu)) for row in session.topology)
     records = [record if isinstance(record, list) else [] for record in by_cpu]
-    number = ((float(text), float(text)),) if text.isascii() and text.isdecimal() else ()
+    number = ((float(text), float(text)),) if is_digits(text) else ()
     mask = _in_ranges([record[0] if record else None for record in records], pids + number)
     names = [record[1] if text and len(record) > 1 else None for record in records]
     part = text.casefold()
@@ -351,13 +351,18 @@ def max_read_ns(session: Session) -> int:
     return MAX_REREAD_VALUES * session.hello.sample_ns // len(session.topology)
 
 
+def max_shown_ns(session: Session) -> int:
+    """Returns the maximum length in ns of a range that displays an episode."""
+    return min(MAX_SHOWN_EPISODE_NS, max_read_ns(session))
+
+
 def episode_range(session: Session, episode: Episode, times: Times) -> TimeRange:
     """Returns the range in raw ns that displays an episode: all samples in which it ran, or those
     of its first part if it was long. Both ends of a mark are its moment. `times`: raw times in ns
     of the ends of all samples in the history, at least one."""
     sample_ns = session.hello.sample_ns
     end_ns = session.until_ns if episode.end_ns is None else episode.end_ns
-    end_ns = min(end_ns, episode.start_ns + min(MAX_SHOWN_EPISODE_NS, max_read_ns(session)))
+    end_ns = min(end_ns, episode.start_ns + max_shown_ns(session))
     # Ends of samples, which may be slightly late. With any other moments, the start of the shown
     # range would differ, and navigation would return to the same episode.
     first = int(times.searchsorted(episode.start_ns + sample_ns // 2, side="right")) - 1

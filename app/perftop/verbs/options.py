@@ -86,10 +86,7 @@ class Parser(argparse.ArgumentParser):
         print(self.format_help(), end="", file=file, flush=True)
 
     def error(self, message: str) -> NoReturn:
-        text = message.removeprefix("argument ")
-        if not text.endswith(")"):  # a message that ends with ) already has a hint
-            text += f"; see {self.prog} --help"
-        raise Failed(text, USAGE)
+        raise Failed(stream_options.usage_message(self.prog, message), USAGE)
 
 
 # --- types of values

@@ -261,9 +261,6 @@ def condition_states(root: Path = Path("/")) -> dict[str, State]:
 
 # --- what disturbed a measurement -----------------------------------------------------------------
 
-MAX_BYTES = 1 << 24
-"""Maximum number of bytes read from /proc/stat and /proc/interrupts. The latter has a line for
-each interrupt vector, with 11 bytes for each CPU."""
 MAX_INTERRUPT_NAMES = 3
 """Maximum number of interrupt sources that a report names. It also has the sum over all sources."""
 MIN_BUSY_SHARE = 0.02
@@ -295,7 +292,9 @@ class CpuCounts:
 
 def read_counts(cpu: int, root: Path = Path("/")) -> CpuCounts:
     switches = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
-    interrupts = parse_interrupts(files.read_head(f"{root}/proc/interrupts", MAX_BYTES), cpu)
+    interrupts = parse_interrupts(
+        files.read_head(f"{root}/proc/interrupts", files.MAX_LARGE_BYTES), cpu
+    )
     ticks = read_ticks(root)
     # The kernel adds the time in an idle state when the CPU leaves the state, so the sum is
     # complete if the CPU itself reads it.
@@ -306,7 +305,7 @@ def read_counts(cpu: int, root: Path = Path("/")) -> CpuCounts:
 
 
 def read_ticks(root: Path = Path("/")) -> Ticks:
-    return parse_ticks(files.read_head(f"{root}/proc/stat", MAX_BYTES))
+    return parse_ticks(files.read_head(f"{root}/proc/stat", files.MAX_LARGE_BYTES))
 
 
 def parse_interrupts(text: str, cpu: int) -> dict[str, int]:

@@ -228,7 +228,7 @@ HBM_PMU = "uncore_hbm"
 """PMUs of the HBM of Xeon Max, which are not read: Linux's uncore_snbep.c has their events, but no
 public source states the bytes of a count."""
 HBM_PROBLEM = "memory traffic is that of DDR: the unit of the HBM counts is not public"
-EVENT_UNIT, UNIT_BYTES = "MiB", 1 << 20
+TRAFFIC_UNIT, TRAFFIC_UNIT_BYTES = "MiB", 1 << 20
 """The unit in which all of Intel's drivers state the traffic, and its size in bytes."""
 LINE_BYTES = 64
 CLOCK_KEY, CLOCK_EVENT = "memory_clock", "clockticks"
@@ -275,7 +275,7 @@ def _named_controller(pmu: Pmu) -> Controller | None:
         all_names = [name for side in names for name in side]
         units = {perf_pmus.event_unit(pmu, name) for name in all_names}
         scale, *other_scales = {perf_pmus.event_scale(pmu, name) for name in all_names}
-        if units != {EVENT_UNIT} or other_scales or any(None in side for side in codes):
+        if units != {TRAFFIC_UNIT} or other_scales or any(None in side for side in codes):
             continue
         reads, writes = (
             tuple(Event(key, pmu.type, config or 0, is_core=False) for config in side)
@@ -284,7 +284,7 @@ def _named_controller(pmu: Pmu) -> Controller | None:
         config = perf_pmus.event_config(pmu, CLOCK_EVENT)
         is_server = names[0][0].startswith("cas_count") and config is not None
         clock = Event(CLOCK_KEY, pmu.type, config or 0, is_core=False) if is_server else None
-        return Controller(pmu, (reads, writes), scale * UNIT_BYTES, clock)
+        return Controller(pmu, (reads, writes), scale * TRAFFIC_UNIT_BYTES, clock)
     return None
 
 

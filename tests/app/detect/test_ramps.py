@@ -14,6 +14,7 @@ from perftop.detect.engine import cycles_and_time
 from perftop.detect.engine import util as util_of
 from perftop.detect.ramps import Ramps
 from perftop.model.confidence import evidence_text
+from perftop.model.delta import median
 from perftop.model.sample_reader import SampleReader
 
 GHZ = 1e9
@@ -233,3 +234,9 @@ def test_a_gap_in_the_stream_discards_a_ramp(gap_ns: int) -> None:
     machine = RampingCores().sleep().advance(1.2).advance(2.0, ns=gap_ns).advance(3.0, samples=20)
     assert machine.ended == []
     assert len(machine.sleep().climb(1.2, 3.0).ended) == 1
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8, 9])
+def test_the_median_is_that_of_numpy(count: int) -> None:
+    values = np.random.default_rng(count).normal(3e9, 1e8, (count, 3))
+    assert median(values).tolist() == np.median(values, axis=0).tolist()

@@ -318,6 +318,19 @@ def test_a_loss_with_a_new_cause_is_moved_to_that_cause_in_each_second() -> None
     }  # fmt: skip
 
 
+def test_an_estimated_loss_that_falls_takes_nothing_from_a_measured_one() -> None:
+    """Time in interrupts is an estimate: less of it is no more loss of the clock."""
+    history = loss_history.LossHistory([0])
+    for second, (power, softirq) in enumerate([(0.2, 0.4), (0.6, 0.1)], 1):
+        history.add_losses(0, second * SECOND, np.full(1, float(second)), {
+            ("turbo-drop", "power-pl1"): np.array([power]),
+            ("interrupt", "softirq"): np.array([softirq]),
+        })  # fmt: skip
+    _, _, lost_s = history.between(np.arange(3) * SECOND)
+    assert lost_s["power-pl1"] == pytest.approx([0.2, 0.4])
+    assert lost_s["softirq"] == pytest.approx([0.1, 0.0])
+
+
 def test_a_loss_that_falls_again_and_again_corrects_only_the_newest_sums() -> None:
     history = loss_history.LossHistory([0], is_whole=True)
     count = 3 * loss_history.MAX_CORRECTED_SUMS

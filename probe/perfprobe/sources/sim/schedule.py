@@ -312,8 +312,8 @@ class Lateness:
 
     def __init__(self, machine: SimMachine, seed: int, late_ns: int, sample_ns: int) -> None:
         self._seed = seed
-        self._late_ns = late_ns
         self._max_late_ns = sample_ns // 4  # a read never overlaps the next read
+        self._late_ns = min(late_ns, self._max_late_ns)
         self._cpus = np.arange(machine.cpus)
         bits = random_bits(seed, 3, np.zeros(1, np.int64), self._cpus)[0]
         self.offset: Ints = bits % 400

@@ -195,10 +195,10 @@ class SimSource:
         # The head of all rows that are not read by the threads of CPUs.
         stamps = tsc(raw_ns + STAT_READ_NS), tsc(raw_ns + STAT_READ_NS + STAT_WIDTH_NS)
         head = np.array([*stamps, STAT_READ_NS, 0, wire.ROW_SAMPLED], np.uint64).tobytes()
-        sampled, counts = online & self._selected_cpus, totals - self._base
-        cpu, *chosen = (table.rows(heads.tobytes(), sampled, counts) for table in self._cpu_tables)
-        blocks = {"cpu": cpu, "stat": self._stat.rows(head, online, totals)}
-        blocks |= zip((table.block.name for table in self._cpu_tables[1:]), chosen, strict=True)
+        cpu_heads, sampled = heads.tobytes(), online & self._selected_cpus
+        counts = totals - self._base
+        blocks = {t.block.name: t.rows(cpu_heads, sampled, counts) for t in self._cpu_tables}
+        blocks = {"cpu": blocks["cpu"], "stat": self._stat.rows(head, online, totals)} | blocks
         if self._packages is not None:
             values = self._packages.values(time_ns, self._sample_ns, totals)
             blocks["package"] = _fully_valid_rows(head, values)
