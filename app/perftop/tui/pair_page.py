@@ -35,10 +35,7 @@ from perftop.output.compare.answer import (
     answer_sentences,
     loss_sentences,
 )
-from perftop.output.compare.comparison import (
-    Comparison,
-    compare,
-)
+from perftop.output.compare.comparison import Comparison, compare, explaining_cause
 from perftop.output.compare.readings import Reading, RecordingReader, format_like, unit_of
 from perftop.output.compare.text import change_text, verdict_word
 from perftop.output.run_summary import setting_label, value_text
@@ -488,14 +485,14 @@ def _verdict_runs(pair: PairState, key: str) -> list[list[Run]]:
     lines.append([(f" {cut(texts[1], room)}", "dim")])
     # Even if the difference is not certain, name the cause to which B lost more time: it may
     # explain the difference.
-    is_worse = (row.side_b - row.side_a) * row.number.better_sign < 0
-    extra_losses = pair.comparison.extra_loss.items() if is_worse else ()
-    causes = [
-        c for c, share in extra_losses if share > 0 and key in kind_of_cause(*c).explained_keys
-    ]
-    if (cause := row.cause or next(iter(causes), None)) is not None:
-        session, origin_ns = pair.tracks[1].session, pair.origins_ns[1]
-        episodes = session.episodes(*pair.tracks[1].ends_ns)
+    b_minus_a = row.side_b - row.side_a
+    worse_side = 1 if b_minus_a * row.number.better_sign < 0 else 0
+    cause = row.cause
+    if cause is None and worse_side == 1:
+        cause = explaining_cause(pair.comparison.extra_loss, row.number, b_minus_a)
+    if cause is not None:
+        track, origin_ns = pair.tracks[worse_side], pair.origins_ns[worse_side]
+        episodes = track.session.episodes(*track.ends_ns)
         starts_s = [(e.start_ns - origin_ns) / 1e9 for e in episodes if (e.kind, e.cause) == cause]
         start = f", {min(starts_s):+.0f} s" if starts_s else ""
         name = cut(cause_of(cause[1]).name, room - 2 - len(start))

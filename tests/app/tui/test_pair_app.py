@@ -196,6 +196,12 @@ def test_a_worse_number_has_the_cause_to_which_b_lost_more_and_its_start() -> No
     swapped = state(result.tracks[::-1], Alignment(), width=160, height=50)
     swapped.compare()
     assert not any("PL1" in text(runs)[-VERDICT_WIDTH:] for runs, _ in pair_page(swapped))
+    assert swapped.comparison is not None
+    better = next(row for row in swapped.comparison.rows if row.number.key == "busy_hz")
+    better = replace(better, is_clear=True, verdict="better", cause=("turbo-drop", "power-pl1"))
+    swapped.comparison = replace(swapped.comparison, rows=[better])
+    causes = [text(runs)[-VERDICT_WIDTH:].strip() for runs, _ in pair_page(swapped)]
+    assert any("PL1" in cause and cause.endswith(", +8 s") for cause in causes), "the start in A"
 
 
 def test_charts_have_gaps_unless_few_numbers_would_remain(tracks: tuple[Track, Track]) -> None:

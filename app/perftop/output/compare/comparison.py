@@ -3,7 +3,7 @@ noise."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from statistics import fmean, median
@@ -269,18 +269,24 @@ def _row(pair: _Pair, extra_loss: dict[Cause, float], chance: float, level: floa
         verdict = "better" if b_minus_a * better > 0 else "worse"
     else:
         verdict = "higher" if b_minus_a > 0 else "lower"
-    # A cause explains a difference if the side with the worse value lost more to it.
-    explaining_losses = {
-        cause: abs(share)
-        for cause, share in extra_loss.items()
-        if pair.number.key in _explained_keys(cause) and share * b_minus_a * better < 0
-    }
-    costs = explaining_losses if is_clear else {}
-    cause = max(costs, key=costs.__getitem__, default=None)
+    cause = explaining_cause(extra_loss, pair.number, b_minus_a) if is_clear else None
     return Row(
         pair.number, pair.side_a, pair.side_b,
         change, interval, chance, ranked, is_clear, verdict, cause,
     )  # fmt: skip
+
+
+def explaining_cause(
+    extra_loss: Mapping[Cause, float], number: Number, b_minus_a: float
+) -> Cause | None:
+    """Returns the cause that best explains a difference: that to which the side with the worse
+    value lost most more time than the other side; None if there is none."""
+    losses = {
+        cause: abs(share)
+        for cause, share in extra_loss.items()
+        if number.key in _explained_keys(cause) and share * b_minus_a * number.better_sign < 0
+    }
+    return max(losses, key=losses.__getitem__, default=None)
 
 
 def _explained_keys(cause: Cause) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.kinds import Episode
 from perftop.model.numbers import NUMBERS, Number
 from perftop.session.interval import Interval
+from perftop.session.selection import max_read_ns
 from perftop.session.session import Session
 from perftop.session.values import columns_by_key, cpu_values, has_few_ticks, suspect_rows
 from perftop.tui.shared import episode_style
@@ -45,7 +46,8 @@ def core_panel(
     session: Session, interval: Interval, settings: ViewSettings, width: int, height: int
 ) -> list[PanelLine]:
     """Returns the numbers of the selected core or, at the cursor, of both CPUs of a machine with
-    two. Beside the numbers at the cursor are those of a span of the same length that ends now."""
+    two. Beside the numbers at the cursor are those of a span that ends now and has the same length,
+    if that can be read quickly."""
     core = next((core for core in session.cores if settings.cpu in core), [])
     if not core:
         return [(panel_title("no core", "selected", width), None)]
@@ -63,7 +65,12 @@ def core_panel(
         selected_cpus = [session.topology[position].cpu for position in session.selected]
         cpus = selected_cpus if len(selected_cpus) <= MAX_CPUS_AT_CURSOR else core
     if now is not None and settings.range_ns is not None:
-        now = session.interval_at(now.time_ns, round(interval.elapsed_s * 1e9)) or now
+        span_ns = min(round(interval.elapsed_s * 1e9), max_read_ns(session))
+        cached_spans: dict[tuple[int, int], Interval] = session.caches["spans until now"]
+        if (key := (now.time_ns, span_ns)) not in cached_spans:  # reading one takes milliseconds
+            cached_spans.clear()
+            cached_spans[key] = session.interval_at(*key) or now
+        now = cached_spans[key]
     sides = [interval] if now is None else [interval, now]
     if len(cpus) * len(sides) > max(1, room // _VALUE_WIDTHS[0]):
         cpus = [cpu for cpu in core if cpu == settings.cpu]

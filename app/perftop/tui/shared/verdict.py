@@ -149,9 +149,9 @@ class _VerdictCache:
         self._verdict: Verdict | None = None
         self._job_verdict: Verdict | None = None
         """The verdict on a watched job that has ended; None while it runs."""
-        self._inputs = False, 0.0, False
-        """Inputs of the last verdict: whether its moment is past, the length in s of the selected
-        range (0: no range), and whether all episodes of a recording were known."""
+        self._inputs = 0.0, False
+        """Inputs of the last verdict: the length in s of the selected range (0: no range), and
+        whether all episodes of a recording were known."""
         self._until_ns = 0
         """Monotonic time in ns at which the verdict's span ends."""
         self._waiting_s = 0.0
@@ -171,7 +171,7 @@ class _VerdictCache:
         verdict = self._verdict
         recording = session.log.recording
         knows_episodes = recording is not None and recording.is_complete
-        basis = is_past_, interval.elapsed_s if is_range else 0.0, knows_episodes
+        basis = interval.elapsed_s if is_range else 0.0, knows_episodes
         has_same_basis, self._inputs = basis == self._inputs, basis
         if verdict is not None and has_same_basis:
             age_ns = end_ns - self._until_ns
