@@ -20,7 +20,7 @@ from nightly import cases_by_day, nightly_case
 from terminal import Screen, drained_bytes
 from waiting import MAX_WAIT_S, process_state, wait_for
 
-from perftop.__main__ import _end
+from perftop.__main__ import _raise_for_signal
 from perftop.base import END_SIGNALS
 from perftop.process.launch import Probe
 from perftop.verbs.options import fast_imports
@@ -380,7 +380,7 @@ def test_a_signal_ends_an_import_at_once_only_if_a_module_is_loaded(
     def interrupt(frame: FrameType, event: str, _: object) -> None:
         if frame.f_code.co_name in {"_handle_fromlist", "get_code"}:
             sys.setprofile(None)
-            _end(signal.SIGINT, frame)
+            _raise_for_signal(signal.SIGINT, frame)
 
     def exit_at_once(status: int) -> None:
         raise SystemExit(status)

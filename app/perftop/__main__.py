@@ -17,14 +17,14 @@ LOADER = "<frozen importlib._bootstrap>", "_find_and_load"
 """File and name of Python's function that loads a module. Other functions of that file also run if
 the module is loaded already."""
 
-_work_code: list[CodeType] = []
+_main_code_objects: list[CodeType] = []
 """The code that does the work, once it begins."""
 
 
 def main() -> int:
     """Runs the command line. SIGUSR1, which sets a mark in `record`, is ignored elsewhere: it would
     end perftop and leave a running command behind."""
-    _handle_end_signals(_end)
+    _handle_end_signals(_raise_for_signal)
     if sys.stdout is None:  # closed: a write must fail, as in other programs
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
     if sys.stderr is None:  # closed: `print` would write to stdout
@@ -36,7 +36,7 @@ def main() -> int:
     from perftop import cli
 
     status = 1  # for a bug, whose traceback Python prints
-    _work_code.append(cli.main.__code__)
+    _main_code_objects.append(cli.main.__code__)
     try:
         status = cli.main()
     except KeyboardInterrupt:
@@ -45,7 +45,7 @@ def main() -> int:
         status = ended.code if isinstance(ended.code, int) else 0
     finally:
         _handle_end_signals(lambda *_: os._exit(status))
-        atexit.register(_finish)
+        atexit.register(_ignore_signals_at_exit)
     return status
 
 
@@ -60,22 +60,22 @@ def _handle_end_signals(
                 signal.signal(number, handler)
 
 
-def _end(number: int, frame: FrameType | None) -> None:
+def _raise_for_signal(number: int, frame: FrameType | None) -> None:
     """Raises an exception for a signal. While a module is loaded, the exception could be lost or
     replaced, so perftop ends immediately. After the work, `main` is about to end: a second Ctrl-C
     changes nothing."""
-    is_done = bool(_work_code)
+    is_done = bool(_main_code_objects)
     while frame is not None:
         if (frame.f_code.co_filename, frame.f_code.co_name) == LOADER:
             os._exit(128 + number)
-        is_done = is_done and frame.f_code not in _work_code
+        is_done = is_done and frame.f_code not in _main_code_objects
         frame = frame.f_back
     if is_done:
         return
     raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
 
-def _finish() -> None:
+def _ignore_signals_at_exit() -> None:
     """Ignores signals while the interpreter ends, because Python then removes all handlers. stdout
     is flushed before that, so that a signal can still end a wait for its reader."""
     with contextlib.suppress(OSError, ValueError):  # the interpreter reports it

@@ -104,11 +104,13 @@ def _parser(verb: str = "") -> argparse.ArgumentParser:
         "help` lists the pages of the manual.",
     )
     text = "print version and commit"
-    parser.add_argument("--version", action=_Print, nargs=0, const=_version_line, help=text)
+    parser.add_argument("--version", action=_PrintAction, nargs=0, const=_version_line, help=text)
     text = "print a config file with the default of every setting"
-    parser.add_argument("--default-config", action=_Print, nargs=0, const=_config_text, help=text)
+    parser.add_argument(
+        "--default-config", action=_PrintAction, nargs=0, const=_config_text, help=text
+    )
     text = "print the completion script for this shell"
-    parser.add_argument("--print-completion", action=_Print, choices=SHELLS,
+    parser.add_argument("--print-completion", action=_PrintAction, choices=SHELLS,
                         const=_completion_script, help=text)  # fmt: skip
     parser.set_defaults(runs=False)
     subparsers = parser.add_subparsers(
@@ -121,7 +123,7 @@ def _parser(verb: str = "") -> argparse.ArgumentParser:
     return parser
 
 
-class _Print(argparse.Action):
+class _PrintAction(argparse.Action):
     """Prints the text that the function `const` returns for the option's value, and exits."""
 
     def __call__(

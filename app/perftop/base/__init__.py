@@ -9,7 +9,7 @@ GC_THRESHOLD = 10_000
 """Number of new objects after which the garbage collector runs. With Python's default of 700 it
 would run at each refresh of a screen and for each record of a big machine's tasks, and take 5 % of
 the time."""
-KEPT_BYTES = 1 << 22
+MALLOC_WARM_UP_BYTES = 1 << 22
 """Size in bytes of a block that is allocated and freed once: malloc then keeps as much freed memory
 for the next samples, instead of returning it to the kernel."""
 

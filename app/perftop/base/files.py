@@ -29,10 +29,10 @@ from perftop.base.errors import Failed, failure_to_write
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-MODE = 0o600
+PRIVATE_MODE = 0o600
 MAX_LINKS = 40
 """Maximum number of links on one path, as in the kernel."""
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _IDENTIFY_FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 """Flags that open a file, directory, link or socket only to identify it: no link is followed, and
 nothing is read or changed."""
@@ -64,7 +64,9 @@ class _ReplacedFile(io.FileIO):
 
     def __init__(self, path: Path, mode: str) -> None:
         super().__init__(
-            path, mode, opener=lambda _, flags: open_to_write(path, flags & ~os.O_TRUNC, MODE)
+            path,
+            mode,
+            opener=lambda _, flags: open_to_write(path, flags & ~os.O_TRUNC, PRIVATE_MODE),
         )
         self._path = path
         status = os.fstat(self.fileno())
@@ -78,12 +80,12 @@ class _ReplacedFile(io.FileIO):
         if self._is_unchanged:
             self._is_unchanged = False
             with contextlib.suppress(PermissionError):  # another user's file
-                os.fchmod(self.fileno(), MODE)
+                os.fchmod(self.fileno(), PRIVATE_MODE)
             os.ftruncate(self.fileno(), 0)
         return super().write(data)
 
 
-def replace(path: Path, data: bytes, mode: int = MODE) -> os.stat_result:
+def replace(path: Path, data: bytes, mode: int = PRIVATE_MODE) -> os.stat_result:
     """Writes a whole file atomically: readers see either the old or the new content. Returns the
     status that `remove` needs. Raises OSError."""
     with open_parent(path) as (fd, name):
@@ -133,7 +135,7 @@ def open_parent(path: Path, *, follow: bool = False) -> Iterator[tuple[int, str]
     try:
         while len(names) > 1 or follow:
             name = names[-1]
-            target = _target(fd, name)
+            target = _link_target(fd, name)
             if target is not None:
                 links += 1
                 if links > MAX_LINKS:
@@ -151,7 +153,7 @@ def open_parent(path: Path, *, follow: bool = False) -> Iterator[tuple[int, str]
         os.close(fd)
 
 
-def _target(fd: int, name: str) -> Path | None:
+def _link_target(fd: int, name: str) -> Path | None:
     """Returns the target of the link with this name; None if it is not a link, or a link that only
     the kernel can follow."""
     try:
@@ -233,7 +235,7 @@ def make_directory(path: Path, *, parents: bool = False) -> None:
     with open_parent(path, follow=True) as (fd, name):
         with contextlib.suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=fd)
-        os.close(os.open(name, _DIRECTORY, dir_fd=fd))
+        os.close(os.open(name, _DIRECTORY_FLAGS, dir_fd=fd))
 
 
 class OwnDirectory:
@@ -245,7 +247,7 @@ class OwnDirectory:
         if make:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(name, 0o700, dir_fd=parent_fd)
-        self.fd = os.open(name, _DIRECTORY, dir_fd=parent_fd)
+        self.fd = os.open(name, _DIRECTORY_FLAGS, dir_fd=parent_fd)
         owner, is_private = os.fstat(self.fd).st_uid, is_closed_to_others(self.fd)
         if owner != os.geteuid() or not is_private:
             os.close(self.fd)
@@ -328,7 +330,7 @@ MAX_FINDINGS = 1 << 16
 """Maximum size of the file in bytes. A larger file is ignored."""
 
 
-def findings_file() -> Path:
+def findings_path() -> Path:
     """Returns the path of the file. In XDG_RUNTIME_DIR, the file is deleted at logout or reboot."""
     running = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
     base = running if running.is_absolute() else user_directory("CACHE", "~/.cache")
@@ -353,7 +355,7 @@ def save_findings(answer: Mapping[str, Any]) -> None:
     saved_keys = _saved_wrong_counters(answer["boot_id"])
     wrong_keys = [key for key in saved_keys if not is_right.get(key) and key not in answer["wrong"]]
     wrong_keys = [*answer["wrong"], *wrong_keys]
-    path, header = findings_file(), {key: answer[key] for key in ("boot_id", "time")}
+    path, header = findings_path(), {key: answer[key] for key in ("boot_id", "time")}
     make_directory(path.parent, parents=True)
     replace(path, json.dumps({"format": FINDINGS_FORMAT, **header, "wrong": wrong_keys}).encode())
 
@@ -371,7 +373,7 @@ def _saved_wrong_counters(boot_id: str) -> list[str]:
     import json
 
     with contextlib.suppress(ValueError, RecursionError):
-        content = json.loads(read_own_file(findings_file(), MAX_FINDINGS) or b"")
+        content = json.loads(read_own_file(findings_path(), MAX_FINDINGS) or b"")
         key = FINDINGS_FORMAT, boot_id
         if isinstance(content, dict) and (content.get("format"), content.get("boot_id")) == key:
             wrong_keys = content.get("wrong")

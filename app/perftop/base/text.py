@@ -56,7 +56,7 @@ def _is_displayable(sign: str) -> bool:
     return sign.isprintable() and category(sign) not in {"Mn", "Me"} and sign not in _FILLERS
 
 
-NOT_PLAIN = re.compile(r"[^ -~]")
+NON_ASCII_PATTERN = re.compile(r"[^ -~]")
 """A character that is not printable ASCII."""
 
 
@@ -65,7 +65,7 @@ def printable(text: str) -> str:
     reader become question marks."""
     if text.isascii() and text.isprintable():
         return text
-    return NOT_PLAIN.sub(lambda sign: sign[0] if _is_displayable(sign[0]) else "?", text)
+    return NON_ASCII_PATTERN.sub(lambda sign: sign[0] if _is_displayable(sign[0]) else "?", text)
 
 
 def escaped(text: str) -> str:
@@ -219,8 +219,8 @@ _CUT_NAME = re.compile(r"\S\S…")
 """The end of a name that was cut. In a table, the replacement must not be wider."""
 _WIDER_ASCII = {"±": "+-", "σ": "sd", " · ": ", ", "…": "...", "°C": "C"}
 """More readable ASCII replacements, for lines whose width may change."""
-_TABLE = str.maketrans(_ASCII_SIGNS)
-_MARKS = {
+_ASCII_TABLE = str.maketrans(_ASCII_SIGNS)
+_STATE_MARKS = {
     "usable": "✓+", "ready": "✓+", "trusted": "✓+", "limited": "~~", "matters": "~~",
     "close": "~~", "unknown": "??", "disturbed": "??", "not usable": "✗-", "unusable": "✗X",
     "not there": "  ", "works": "✓+", "wrong": "✗X", "undecided": "??", "not tried": "??",
@@ -230,7 +230,7 @@ _MARKS = {
 
 
 def state_mark(state: str, *, unicode: bool) -> str:
-    return _MARKS[state][0 if unicode else 1]
+    return _STATE_MARKS[state][0 if unicode else 1]
 
 
 def to_ascii(text: str) -> str:
@@ -238,7 +238,7 @@ def to_ascii(text: str) -> str:
     if "…" in text:
         text = _CUT_END.sub("...", text)
     text = text.replace(" °C", " C ")
-    return text.translate(_TABLE).encode("ascii", "replace").decode()
+    return text.translate(_ASCII_TABLE).encode("ascii", "replace").decode()
 
 
 def ascii_line(line: str) -> str:

@@ -51,14 +51,14 @@ MIN_BUSY = 0.5
 """Minimum busy share of a CPU, including steal. The losses of a less busy CPU do not matter."""
 
 
-def wanted_share(batch: SampleBatch) -> Floats:
+def demand_share(batch: SampleBatch) -> Floats:
     """Returns the share of the time in which each CPU was busy or stolen, (samples, CPUs)."""
     stolen_share = batch.values["steal"]
     return np.asarray(batch.values["util"] + np.where(np.isnan(stolen_share), 0.0, stolen_share))
 
 
 def busy_cpus(batch: SampleBatch) -> Bools:
-    return np.asarray(batch.cached(wanted_share) >= MIN_BUSY)
+    return np.asarray(batch.cached(demand_share) >= MIN_BUSY)
 
 
 class CpuWork(NamedTuple):
@@ -102,7 +102,7 @@ class HighestValues(NamedTuple):
 
 def highest_values(batch: SampleBatch) -> HighestValues:
     values = batch.values
-    stolen_s, busy = values.numerators[:, INDEX["steal"]], batch.cached(wanted_share)
+    stolen_s, busy = values.numerators[:, INDEX["steal"]], batch.cached(demand_share)
     maxima = np.array([stolen_s, values["steal"], busy, values["involuntary"]])
     return HighestValues(*np.fmax.reduce(maxima, axis=-1, initial=0.0))
 
@@ -297,7 +297,7 @@ class RecordDetector(Detector):
 
 
 @dataclass(slots=True)
-class AllSums:
+class SampleSums:
     """The sums of all samples of a `HighShare`."""
 
     sample_count: int = 0
@@ -309,7 +309,7 @@ class AllSums:
 
 
 @dataclass(slots=True)
-class SumsWithoutEnds:
+class InnerSampleSums:
     """The sums of the samples that are certainly within an episode. An episode may start in the
     middle of its first sample and end in the middle of its last, so these two count only if there
     are no others."""
@@ -346,7 +346,7 @@ class HighShare:
     episode."""
     last_ns: int = field(default=0, init=False)
     """End of the last sample with a high share."""
-    totals: SumsWithoutEnds | AllSums
+    totals: InnerSampleSums | SampleSums
     pause_start_ns: int | None = None
     pause_sums: list[Floats] = field(default_factory=list)
     """Sums of the samples in the current pause. They count if the share becomes high again."""
@@ -371,7 +371,7 @@ class HighShare:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class ShareEpisode(HighShare):
-    totals: SumsWithoutEnds = field(default_factory=SumsWithoutEnds)
+    totals: InnerSampleSums = field(default_factory=InnerSampleSums)
     episode: Episode
     members: Bools
 
@@ -398,7 +398,7 @@ class DetectorEpisodes(Generic[S]):
         members = [current.members for current in self.running]
         return np.asarray(np.any([np.zeros(count, bool), *members], axis=0))
 
-    def new_episode_of(self, group: int) -> S | None:
+    def find_new_episode(self, group: int) -> S | None:
         """Returns the group's episode that started in the previous sample; None if there is none.
         If it started late in that sample, some positions are affected only from this sample on.
         """
@@ -506,7 +506,7 @@ class ShareEpisodes(DetectorEpisodes[ShareEpisode]):
         self, group: int, is_rising: Bools, by_position: Floats, time_ns: int
     ) -> None:
         sums = by_position[:, is_rising].sum(axis=1)
-        current = self.new_episode_of(group)
+        current = self.find_new_episode(group)
         if current is None:
             start_ns = int(self._since_ns[is_rising].min())
             current = ShareEpisode(

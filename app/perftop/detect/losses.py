@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from perftop.base.arrays import Bools, Floats, Ints
-from perftop.detect.engine import MIN_SAMPLES, AllSums, HighShare, PauseLimits, RunningEpisodes
+from perftop.detect.engine import MIN_SAMPLES, HighShare, PauseLimits, RunningEpisodes, SampleSums
 from perftop.model.confidence import TaskOnCpu
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleReader
@@ -28,7 +28,7 @@ from perftop.model.tasks import Task
 class PositionLoss(HighShare):
     """The loss of one position. Its sums are the loss and the weight."""
 
-    totals: AllSums = field(default_factory=AllSums)
+    totals: SampleSums = field(default_factory=SampleSums)
     start_ns: int
 
 
@@ -82,7 +82,7 @@ class NeighbourLosses:
         return float(lost / weight) if weight > 0 else float("nan")
 
     def step(
-        self, shares: Floats, weights: Floats, may_begin: Bools, since_ns: int, time_ns: int
+        self, shares: Floats, weights: Floats, can_start: Bools, since_ns: int, time_ns: int
     ) -> list[Episode]:
         """Processes one sample. Returns the episodes that ended. `shares` are NaN where unknown."""
         self.is_new_loss = self.is_losing & False
@@ -90,7 +90,7 @@ class NeighbourLosses:
             return self._close(self.is_losing.copy())
         is_known = np.isfinite(shares)
         lost = np.where(is_known, shares, 0.0)
-        self.is_new_loss = may_begin & ~self.is_losing & (lost >= self._start)
+        self.is_new_loss = can_start & ~self.is_losing & (lost >= self._start)
         if self.is_quiet and not self.is_new_loss.any():
             return []
         for i in np.flatnonzero(self.is_new_loss).tolist():

@@ -130,7 +130,7 @@ USED_COUNTERS = (*dict.fromkeys(clue.key for clue in CLUES), *WIDE_SIMD_COUNTERS
 """All counters that the rules and the evidence use."""
 
 
-class Verdict(NamedTuple):
+class CauseVerdict(NamedTuple):
     cause: str
     confidence: Confidence
 
@@ -148,21 +148,21 @@ class DropCase(NamedTuple):
     """Whether counts of the cores were scaled up because their events were multiplexed."""
 
 
-def _verdict(cause: str, *, counted: bool = True) -> Verdict:
-    return Verdict(cause, confidence("turbo-drop", cause, counted=counted))
+def _cause_verdict(cause: str, *, counted: bool = True) -> CauseVerdict:
+    return CauseVerdict(cause, confidence("turbo-drop", cause, counted=counted))
 
 
-def verdict(case: DropCase) -> Verdict:
+def find_cause(case: DropCase) -> CauseVerdict:
     """Returns the cause from the first rule that applies."""
-    return next(verdicts(case), Verdict("unknown", "unknown"))
+    return next(possible_causes(case), CauseVerdict("unknown", "unknown"))
 
 
-def verdicts(case: DropCase) -> Iterator[Verdict]:
+def possible_causes(case: DropCase) -> Iterator[CauseVerdict]:
     """Yields the causes from all rules that apply, by priority: limits that were set, measured
     limits of the package, limits due to the running code, and causes that are only likely."""
     counts, mean = case.counts, case.counts.mean
     if case.cap:
-        yield _verdict("policy")
+        yield _cause_verdict("policy")
 
     def is_at_limit(key: str) -> bool:
         return mean(key) > 0 and mean("energy_j") >= MIN_LIMIT_SHARE * mean(key)
@@ -183,26 +183,26 @@ def verdicts(case: DropCase) -> Iterator[Verdict]:
     if some_power_limit:
         limits = [clue for clue in limits if clue.cause in POWER_LIMITS]
     if limits:
-        yield _verdict(limits[0].cause, counted=limits[0].key != "plr_reasons")
+        yield _cause_verdict(limits[0].cause, counted=limits[0].key != "plr_reasons")
     # Wide SIMD code also draws more power, so a measured limit ranks before the SIMD license.
     if sum(share for key in WIDE_SIMD_COUNTERS if (share := mean(key)) > 0) >= MIN_ACTIVE_SHARE:
-        yield _verdict("license", counted=not case.is_scaled)
+        yield _cause_verdict("license", counted=not case.is_scaled)
     if some_power_limit and not limits:
-        yield _verdict(power_limit, counted=False)
+        yield _cause_verdict(power_limit, counted=False)
     # Some CPU models count throttled time only for power.
     throttled = mean("power_throttled_s") >= MIN_ACTIVE_SHARE
     if is_at_limit("power_limit_w") or is_at_limit("power_limit2_w") or throttled:
-        yield _verdict(power_limit, counted=False)
+        yield _cause_verdict(power_limit, counted=False)
     # A power-saving EPP is a cause only if limit reasons are polled and there was none.
     saves_power = mean("hwp_epp") >= MIN_SAVING_EPP and counts.polls("limit_reasons") > 0
     if mean("hwp_max") < mean("hwp_highest") or saves_power:
-        yield _verdict("hwp")
+        yield _cause_verdict("hwp")
     if case.is_guest and mean("stat_steal_s") >= MIN_STEAL:
-        yield _verdict("hypervisor")
+        yield _cause_verdict("hypervisor")
     # A power-saving governor is a cause only if limit reasons are polled and there was none.
     is_polled = any(counts.polls(key) > 0 for key in ("limit_reasons", *HSMP_COUNTERS))
     if is_polled and case.governor not in {"", "performance"} and isnan(mean("hwp_max")):
-        yield _verdict("governor")
+        yield _cause_verdict("governor")
 
 
 def evidence(case: DropCase, cause: str) -> dict[str, Any]:
@@ -372,7 +372,7 @@ class DropCounts:
 
 # --- Tasks whose wide SIMD code lowers a clock.
 
-MAX_OTHERS_SHARE = 0.5
+MAX_OTHER_TASKS_SHARE = 0.5
 """Maximum running time of all other tasks on a core for a task to be named, as a share of the time
 at a SIMD level. A level lasts about 1 ms longer than the code that needs it, so short pieces
 of such code may count up to twice."""
@@ -418,7 +418,7 @@ class SimdTasks:
             busiest, cpu = max(tasks, key=lambda pair: pair[0].share)
             ran_s = span_s * sum(task.share for task, _ in tasks if task.pid == busiest.pid)
             others_s = max(0.0, self._run_s[core] - ran_s)
-            is_proven = others_s < MAX_OTHERS_SHARE * self._simd_s[core]
+            is_proven = others_s < MAX_OTHER_TASKS_SHARE * self._simd_s[core]
             if is_proven and busiest.pid in last_pids[core]:
                 found_tasks.append((busiest, cpu))
         self._record_ns = self._sample_ns

@@ -18,7 +18,7 @@ from perftop.base.arrays import Bools, Floats, Ints
 from perftop.base.text import safe_text
 from perftop.detect.engine import CpuWork, RunningEpisodes, busy_cpus, busy_work, cpu_work
 from perftop.detect.losses import NeighbourLoss, NeighbourLosses, blamed_tasks
-from perftop.detect.siblings import LOSS_END, LOSS_START, MIN_SPREADS, UndisturbedPrograms
+from perftop.detect.siblings import LOSS_END, LOSS_START, MIN_LOSS_DEVIATIONS, UndisturbedPrograms
 from perftop.model.confidence import GroupTraffic, confidence
 from perftop.model.counters import Cores, with_extra_column
 from perftop.model.delta import Delta, first_true
@@ -155,20 +155,20 @@ class MemoryLosses:
         """Returns the traffic of each CPU's package in bytes per second."""
         traffic = memory_traffic(self._reader.counters, delta)
         assert traffic is not None
-        return self._by_package_of_cpu(traffic[0] / traffic[1])
+        return self._package_values_by_cpu(traffic[0] / traffic[1])
 
     def _is_near_limit(self, rate: Floats, delta: Delta, best: Floats | None) -> Bools:
         """Returns a mask of the CPUs whose package has nearly as much traffic as memory can carry,
         without those that lose L3 capacity. `best`: the highest traffic of each package so far."""
         assert best is not None
-        is_near: Bools = ~(rate < MIN_SATURATED_SHARE * self._by_package_of_cpu(best))
+        is_near: Bools = ~(rate < MIN_SATURATED_SHARE * self._package_values_by_cpu(best))
         clock_hz = self._reader.counters.rates(delta, "memory_clock")
         if clock_hz is not None:
-            capacity = BYTES_PER_CLOCK * self._by_package_of_cpu(clock_hz)
+            capacity = BYTES_PER_CLOCK * self._package_values_by_cpu(clock_hz)
             is_near &= ~(rate < MIN_LIMIT_SHARE * capacity)
         return is_near if self._cache is None else is_near & ~self._cache.losses.is_losing
 
-    def _by_package_of_cpu(self, values: Floats) -> Floats:
+    def _package_values_by_cpu(self, values: Floats) -> Floats:
         return np.asarray(with_extra_column(values, np.nan)[..., self._package])
 
     def _rate_evidence(self, loss: NeighbourLoss, rate: float, sample: Sample) -> dict[str, Any]:
@@ -217,7 +217,7 @@ class MemoryLosses:
                 may_start &= self._is_near_limit(rate, batch.delta[samples], best)
                 _, shares, spread = self.programs.compare_ipc(earlier, work.ipc[rest])
                 may_start &= np.abs(work.overlap[rest] - usual_overlap) <= MAX_SIBLING_CHANGE
-                may_start &= shares >= np.maximum(MIN_SPREADS * spread, LOSS_START)
+                may_start &= shares >= np.maximum(MIN_LOSS_DEVIATIONS * spread, LOSS_START)
             has_shrunk = rate * self.min_growth < usual_rate
             may_start |= work.is_learnable[rest] & ~is_saturated & has_shrunk
             due, valid = first_true(may_start), first_true(is_saturated != assumed)
@@ -306,8 +306,8 @@ class MemoryLosses:
         is_unread |= work.has_unread_cpu & ~is_saturated
         shares = np.where(np.isnan(shares) | ~is_saturated | ~is_near_limit, 0.0, shares)
         shares = np.where(is_unread | (~is_comparable & is_saturated), np.nan, shares)
-        may_begin = is_saturated & is_near_limit & (shares >= MIN_SPREADS * spread)
-        ended = self.losses.step(shares, run_s, may_begin, sample.since_ns, sample.time_ns)
+        can_start = is_saturated & is_near_limit & (shares >= MIN_LOSS_DEVIATIONS * spread)
+        ended = self.losses.step(shares, run_s, can_start, sample.since_ns, sample.time_ns)
         if not self.losses.is_quiet:
             losing = self.losses.is_losing & is_saturated & np.isfinite(ipc * ipc_before)
             parts = ipc * cycles, cycles, cycles * ipc_before, run_s, run_s * rate

@@ -16,8 +16,8 @@ from perftop.detect.engine import (
     PauseLimits,
     RunningEpisodes,
     busy_cpus,
+    demand_share,
     highest_values,
-    wanted_share,
 )
 from perftop.detect.losses import NeighbourLosses
 from perftop.detect.memory_pressure import L3_RECORD, CacheLosses, L3Groups, MemoryLosses
@@ -102,7 +102,7 @@ class Detection:
             for number, detector in enumerate(self._detectors):
                 if detector.follows_drops:
                     self._next_index[number] = min(self._next_index[number], first)
-        gaps = batch.cached(self._gaps)
+        gaps = batch.cached(self._gap_mask)
         index = first
         while index < last:
             due = index
@@ -148,7 +148,7 @@ class Detection:
                 break
         self._next_index[number] = index
 
-    def _gaps(self, batch: SampleBatch) -> Bools:
+    def _gap_mask(self, batch: SampleBatch) -> Bools:
         span_ns = batch.time_ns - batch.since_ns
         return (span_ns <= 0) | (span_ns > self._gap_ns)
 
@@ -157,11 +157,11 @@ class Detection:
 # counters does so on many CPUs. Each CPU's counter becomes suspect in a different sample, once its
 # work contradicts the count. All these CPUs form one episode, whose cause lists the counters.
 
-CLEAN_NS, CLEAN_SAMPLES = 1_000_000_000, 3
+MIN_CLEAN_NS, MIN_CLEAN_SAMPLES = 1_000_000_000, 3
 """Time in ns and number of samples without a suspect counter that end an episode."""
 MAX_JOIN_NS = 2_000_000_000
 """Maximum time in ns from an episode's start until another counter joins it."""
-WHOLE_READ_CAUSE = "time stamps"
+TIME_STAMP_CAUSE = "time stamps"
 """The cause if whole reads are wrong, not single counters."""
 
 
@@ -178,7 +178,7 @@ class _SuspectEpisode:
 
     def includes(self, key: str, time_ns: int) -> bool:
         """Returns whether this suspect counter belongs to the episode."""
-        if (key == WHOLE_READ_CAUSE) != (WHOLE_READ_CAUSE in self.first_doubts):
+        if (key == TIME_STAMP_CAUSE) != (TIME_STAMP_CAUSE in self.first_doubts):
             return False
         return key in self.first_doubts or time_ns - self.episode.start_ns <= MAX_JOIN_NS
 
@@ -200,7 +200,7 @@ class SuspectCounters(Detector):
         """The doubts about each counter, by CPU number."""
         for row, doubts in sample.delta.suspect_counters.items() if sample.is_doubted else ():
             for key, doubt in doubts:
-                name = WHOLE_READ_CAUSE if doubt == Doubt.BACKWARDS else key
+                name = TIME_STAMP_CAUSE if doubt == Doubt.BACKWARDS else key
                 doubts_by_key.setdefault(name, {})[self._topology[row].cpu] = doubt
         for running in self._running:
             running.new_cpus.clear()
@@ -219,7 +219,7 @@ class SuspectCounters(Detector):
             episode.cpus, episode.cause = sorted(running.samples), ", ".join(running.first_doubts)
             reasons = {key: doubt.name.lower() for key, doubt in running.first_doubts.items()}
             episode.evidence = {**reasons, "samples": max(running.samples.values())}
-        clean_ns = max(CLEAN_NS, CLEAN_SAMPLES * (time_ns - since_ns))
+        clean_ns = max(MIN_CLEAN_NS, MIN_CLEAN_SAMPLES * (time_ns - since_ns))
         finished = [e for e in self._running if time_ns - e.last_ns >= clean_ns]
         self._running = [e for e in self._running if e not in finished]
         return [self._episodes.end(e.episode, e.last_ns) for e in finished]
@@ -331,7 +331,7 @@ class Neighbours(Detector):
         if self.watched_job.name is not None:
             job_pids = self.watched_job.pids()
             rows = [self._position[cpu] for cpu in self.watched_job.cpus() if cpu in self._position]
-            busy = np.asarray(sample.part(wanted_share) >= MIN_JOB_BUSY)
+            busy = np.asarray(sample.part(demand_share) >= MIN_JOB_BUSY)
             busy &= np.isin(np.arange(len(busy)), rows)
         elif (
             sample.batch.cached(highest_values).util_and_steal[sample.index] < MIN_BUSY

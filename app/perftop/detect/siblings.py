@@ -33,10 +33,10 @@ MAX_ALONE_OVERLAP, MIN_TOGETHER_OVERLAP = 0.1, 0.5
 """A CPU is alone if its sibling runs for less than MAX_ALONE_OVERLAP of the CPU's running time:
 even if both threads ran at half speed together, the loss would be below LOSS_START. The siblings
 are together from MIN_TOGETHER_OVERLAP on: the mean IPC is then mostly that of a shared core."""
-MIN_SPREADS = 2.0
+MIN_LOSS_DEVIATIONS = 2.0
 """Minimum loss, in standard deviations of the undisturbed IPC. A smaller loss may be chance."""
 CONTENTION_KEY = "smt_contention_ratio"
-MIN_GIVEN_SHARE = 0.5
+MIN_SIBLING_SLOTS_SHARE = 0.5
 """Minimum share of the lost IPC that issue slots given to the sibling must explain."""
 MAX_ALONE_IPC_AGE_NS = 60_000_000_000
 """Maximum age in ns of the IPC while alone. The program may have been in another phase before."""
@@ -162,7 +162,7 @@ class SiblingLosses:
         if not np.count_nonzero(is_together := learned_ahead.is_together):
             return last, learned_ahead
         _, shares, spread = self._programs.compare_ipc(learned_ahead.learned_sums[1:], work.ipc)
-        min_share = np.maximum(MIN_SPREADS * spread, LOSS_START)
+        min_share = np.maximum(MIN_LOSS_DEVIATIONS * spread, LOSS_START)
         may_start: Bools = is_together & (shares >= min_share)
         return first + first_true(may_start), learned_ahead
 
@@ -201,8 +201,8 @@ class SiblingLosses:
         unknown = is_unread | (cycles > 0) & np.isnan(overlap)
         shares = np.where(np.isnan(shares) | (overlap < MAX_ALONE_OVERLAP), 0.0, shares)
         shares = np.where(unknown, np.nan, shares)
-        may_begin = work.is_together & (shares >= MIN_SPREADS * spread)
-        ended = self.losses.step(shares, run_s, may_begin, sample.since_ns, sample.time_ns)
+        can_start = work.is_together & (shares >= MIN_LOSS_DEVIATIONS * spread)
+        ended = self.losses.step(shares, run_s, can_start, sample.since_ns, sample.time_ns)
         if self.losses.is_quiet:  # the usual case
             return ended
         given_cycles = np.zeros(len(cycles))
@@ -254,7 +254,9 @@ class SiblingLosses:
         is_explained = False  # counted issue slots measure the loss better than the earlier IPC
         if self._has_contention:
             episode.evidence["slots_to_sibling"] = round(float(slots / cycles), 3)
-            is_explained = bool(slots >= MIN_GIVEN_SHARE * (1 - instructions / expected) * cycles)
+            is_explained = bool(
+                slots >= MIN_SIBLING_SLOTS_SHARE * (1 - instructions / expected) * cycles
+            )
         counted = is_explained or (is_measured and has_task_records and is_recent)
         episode.confidence = confidence("neighbour", "sibling", counted=counted)
         if age_ns > MAX_ALONE_IPC_AGE_NS:
@@ -269,11 +271,11 @@ class SiblingLosses:
 # --- The IPC of undisturbed programs, with which losses to siblings, memory traffic and the L3 are
 # compared.
 
-MIN_PRESENT_SHARE = 0.25
+MIN_INVOLVED_SHARE = 0.25
 """Minimum share of the time since a loss started for which a task must have run to be involved."""
-LEARNING_S = 10.0
+LEARNING_DECAY_S = 10.0
 """Running time in s after which a sample's weight is 1/e, because programs have phases."""
-STABLE_S = 10.0
+MIN_UNDISTURBED_S = 10.0
 """Minimum time in s for which a CPU without task records must have run undisturbed. After that, the
 same program is assumed to run during a loss."""
 CYCLES_ROW = 1
@@ -307,7 +309,7 @@ class UndisturbedPrograms:
         """Returns the learned sums before the first sample and after each sample, (1 + samples,
         rows, CPUs). `is_quiet`: mask of the samples to add, (samples, CPUs). `run_s`: running
         seconds, (samples, CPUs). `parts`: amounts to add, (samples, rows, CPUs)."""
-        weights = np.where(is_quiet, np.exp(-run_s / LEARNING_S), 1.0)
+        weights = np.where(is_quiet, np.exp(-run_s / LEARNING_DECAY_S), 1.0)
         learned = np.empty((len(parts) + 1, *self.learned_sums.shape))
         learned[0] = self.learned_sums
         np.copyto(learned[1:], np.where(is_quiet[:, None], parts, 0.0))
@@ -352,7 +354,7 @@ class UndisturbedPrograms:
                 first_tasks = self._running.tasks_on(self._cpu_lists[i][0])[:1]
                 had_ns = sum(task.share for task in first_tasks) * (now_ns - begin_ns)
                 left_ns = had_ns - (since_ns - begin_ns)
-                is_proven = left_ns >= MIN_PRESENT_SHARE * (now_ns - since_ns) > 0
+                is_proven = left_ns >= MIN_INVOLVED_SHARE * (now_ns - since_ns) > 0
                 self.is_proven[i] |= is_proven
         return changed
 
@@ -360,7 +362,7 @@ class UndisturbedPrograms:
         """Returns a mask of the positions whose current program was certainly measured undisturbed.
         Without task records, these are CPUs that were undisturbed for long enough."""
         has_records = bool(self._running.time_ns)
-        return self.is_proven if has_records else np.asarray(undisturbed_s >= STABLE_S)
+        return self.is_proven if has_records else np.asarray(undisturbed_s >= MIN_UNDISTURBED_S)
 
 
 # --- Counts how often each program's IPC changes when its sibling starts or stops, and how often at

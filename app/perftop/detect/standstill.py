@@ -92,7 +92,7 @@ class _StatusBits:
     cause: int
     """Index of the cause in HEAT_BITS."""
     columns: Ints
-    by_core: bool
+    is_per_core: bool
 
 
 class ThermalStatus:
@@ -121,7 +121,7 @@ class ThermalStatus:
             polls = increments[..., status.column.index]
             polls = np.where(polls > 0, polls, np.nan)
             highest_share = increments[..., status.columns].max(axis=-1) / polls
-            rows = cores.block_row if status.by_core else cores.package
+            rows = cores.block_row if status.is_per_core else cores.package
             share = with_extra_column(highest_share, np.nan)[:, rows]  # NaN for row -1
             result[:, status.cause] = np.fmax(result[:, status.cause], share)
         return result
@@ -404,7 +404,7 @@ class Throttles(Detector):
         # Cores in a turbo drop are left out. If its cause is heat, so are all cores of the package:
         # they share the status, and cores that hardly work cannot drop.
         for drop in self._episodes.active_episodes("turbo-drop"):
-            members = cores.with_cpus(drop.cpus)
+            members = cores.contains_any(drop.cpus)
             share[members] = 0.0
             if drop.cause in HEAT_BITS:
                 share[np.isin(cores.package, cores.package[members])] = 0.0

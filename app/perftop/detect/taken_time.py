@@ -52,13 +52,13 @@ MIN_RAISED_RATIO = 0.1
 """Minimum number of a line's interrupts per softirq for the line to be reported as the origin of
 the softirqs. A driver that polls causes few interrupts."""
 MAX_NAME_LENGTH = 40
-USUAL_LINES = re.compile(
+ROUTINE_INTERRUPTS = re.compile(
     "local timer|rescheduling|function call|irq work|performance mon|non-maskable"
 )
 """Prefixes of interrupt lines that are never reported: they are common and cost little."""
 
 
-Source = tuple[str, int] | None
+NameCount = tuple[str, int] | None
 """Name and count of an interrupt line or of a kind of softirq; None if there is none."""
 
 
@@ -89,7 +89,7 @@ class InterruptStorms(RecordDetector):
                     self._add_shares(int(cpu_text), *shares, *sources)
 
     def _add_shares(
-        self, cpu: int, tasks: float, irq: float, softirq: float, line: Source, kind: Source
+        self, cpu: int, tasks: float, irq: float, softirq: float, line: NameCount, kind: NameCount
     ) -> None:
         """Adds the shares of a CPU's time that tasks, interrupts and softirqs took. `line`, `kind`:
         its costliest interrupt line and kind of softirq."""
@@ -120,13 +120,13 @@ def _valid_share(value: float) -> float:
     return min(1.0, value) if value > 0 else 0.0  # NaN becomes 0
 
 
-def _costliest_source(entries: list[object]) -> Source:
+def _costliest_source(entries: list[object]) -> NameCount:
     """Returns the name and count of the entry with the highest product of count and usual cost."""
     counts = {}
     for entry in entries:
         match entry:
-            case [str() as name, int() as count] if 0 < count < 1 << 62 and not USUAL_LINES.match(
-                name
+            case [str() as name, int() as count] if (
+                0 < count < 1 << 62 and not ROUTINE_INTERRUPTS.match(name)
             ):
                 counts[safe_text(name, MAX_NAME_LENGTH)] = count
     if not counts:
@@ -251,15 +251,15 @@ class QuotaStops(Detector):
         return self._stops.time_ns
 
     def has_quota(self, pids: Collection[int]) -> bool:
-        return bool(self._groups_of(pids))
+        return bool(self._limiting_groups(pids))
 
     def stopped_s(self, pids: Collection[int]) -> float:
         """Returns the seconds for which quotas stopped these processes in the newest record, summed
         over CPUs. If groups are nested, only the largest value counts."""
         by_group = self.quotas.by_group
-        return max((by_group[group].newest_s for group in self._groups_of(pids)), default=0.0)
+        return max((by_group[group].newest_s for group in self._limiting_groups(pids)), default=0.0)
 
-    def _groups_of(self, pids: Collection[int]) -> list[str]:
+    def _limiting_groups(self, pids: Collection[int]) -> list[str]:
         """Returns the groups in the newest record whose quotas apply to one of these processes."""
         newest_pids = self.quotas.newest_pids.items()
         return [group for group, members in newest_pids if not {*pids}.isdisjoint(members)]
@@ -309,7 +309,7 @@ host occasionally take up to a tick in 250 ms."""
 MIN_TICKS = 3
 """Minimum number of ticks in close succession. A single tick may have accumulated over any time,
 and two may be close by chance."""
-USUAL_S = 60.0
+DECAY_S = 60.0
 """Time in s after which the weight of older ticks in the usual share has decayed to 1/e."""
 MIN_DEVIATIONS = 4.0
 """Minimum number of standard deviations by which ticks must exceed their usual number. Some hosts
@@ -365,8 +365,8 @@ class Steals(Detector):
         usual_ticks = self._usual_share * (time_ns - self._start_ns) / 1e9 / TICK_S
         min_ticks = usual_ticks + MIN_DEVIATIONS * np.sqrt(usual_ticks) + MIN_TICKS - 0.5
         share[has_tick & (self._tick_counts < min_ticks) & ~is_running] = np.nan
-        usual_before, elapsed = self._usual_share, (time_ns - self._usual_ns) / 1e9 / USUAL_S
-        self._usual_share = usual_before * np.exp(-elapsed) + np.nan_to_num(stolen_s) / USUAL_S
+        usual_before, elapsed = self._usual_share, (time_ns - self._usual_ns) / 1e9 / DECAY_S
+        self._usual_share = usual_before * np.exp(-elapsed) + np.nan_to_num(stolen_s) / DECAY_S
         self._usual_ns = time_ns
 
         running = {id(steal.episode): steal for steal in self._steals.running}

@@ -38,7 +38,7 @@ from perftop.detect.low_clock_causes import (
     DropCounts,
     SimdTasks,
     evidence,
-    verdict,
+    find_cause,
 )
 from perftop.model.confidence import BASE_CLOCK, ClockCap, SimdLevel, TaskOnCpu, confidence
 from perftop.model.counters import Cores, Counters
@@ -178,7 +178,7 @@ class TurboDrops(Detector):
         self._new_shares: list[Floats] = []
         """The shares in later samples, from which `_learn_noise` will learn."""
         for drop in self._drops.running:
-            drop.members = cores.with_cpus(drop.episode.cpus)
+            drop.members = cores.contains_any(drop.episode.cpus)
             if drop.members.any():
                 drop.group = 2 * int(cores.group[drop.members][0]) + drop.group % 2
 
@@ -332,7 +332,7 @@ class TurboDrops(Detector):
         ended_drops, low = [], sample.is_below(DROP_END)
         for drop in self._drops.running:
             if drop.is_whole:
-                self._join(drop, low & (sample.key == drop.group) & ~self._has_drop())
+                self._join_drop(drop, low & (sample.key == drop.group) & ~self._has_drop())
             members = drop.members & (sample.key == drop.group)
             known_s = sample.clock_terms[0, drop.members].sum()
             run_s, cycles, allowed = clocks = sample.clock_terms[:, members].sum(axis=1)
@@ -344,7 +344,7 @@ class TurboDrops(Detector):
                 if drop.pause_start_ns is not None:
                     drop.paused_ns += sample.since_ns - drop.pause_start_ns
                 drop.episode.is_calm = False
-                self._add(drop, members, clocks, sample)
+                self._add_cores(drop, members, clocks, sample)
             is_known = bool(known_s)
             ended = self._drops.pauses.has_ended(drop, sample.time_ns, is_known=is_known)
             ended_drops += [drop] if (is_known and changed) or ended else []
@@ -353,12 +353,12 @@ class TurboDrops(Detector):
     def _has_drop(self) -> Bools:
         return self._drops.member_mask(len(self._cores.lists))
 
-    def _join(self, drop: _Drop, cores: Bools) -> None:
+    def _join_drop(self, drop: _Drop, cores: Bools) -> None:
         if cores.any():
             drop.members |= cores
             drop.episode.cpus = self._cores.cpus(drop.members)
 
-    def _add(self, drop: _Drop, cores: Bools, clocks: Floats, sample: _DropSample) -> None:
+    def _add_cores(self, drop: _Drop, cores: Bools, clocks: Floats, sample: _DropSample) -> None:
         drop.add_sample(clocks, sample.time_ns)
         drop.tally_sums = drop.tally_sums + sample.sums[cores].mean(axis=0)
         run_s, cycles, allowed = drop.sums.tolist()
@@ -373,7 +373,7 @@ class TurboDrops(Detector):
         case = DropCase(counts, cap, is_guest, governor, drop.is_scaled)
         episode = drop.episode
         episode.depth = (allowed - cycles) / run_s
-        episode.cause, episode.confidence = verdict(case)
+        episode.cause, episode.confidence = find_cause(case)
         episode.evidence = evidence(case, episode.cause) | {
             "busy_hz": round(cycles / run_s),
             "ceiling_hz": round(allowed / run_s),
@@ -402,10 +402,10 @@ class TurboDrops(Detector):
         dropping_s = sample.clock_terms[0, group & low].sum()
         is_low = allowed - cycles >= DROP_START * allowed
         is_whole = bool(is_low and dropping_s >= MIN_WHOLE_SHARE * run_s)
-        started = self._drops.new_episode_of(key)
+        started = self._drops.find_new_episode(key)
         if is_whole and started is not None:
             started.is_whole = True
-            self._join(started, group & low & ~self._has_drop())
+            self._join_drop(started, group & low & ~self._has_drop())
             return
         episode, tally_sums = (
             Episode("turbo-drop", [], sample.since_ns),
@@ -418,8 +418,8 @@ class TurboDrops(Detector):
             is_whole=is_whole,
             tally_sums=tally_sums,
         )
-        self._join(drop, group & (low if is_whole else is_deep) & ~self._has_drop())
-        self._add(drop, drop.members, sample.clock_terms[:, drop.members].sum(axis=1), sample)
+        self._join_drop(drop, group & (low if is_whole else is_deep) & ~self._has_drop())
+        self._add_cores(drop, drop.members, sample.clock_terms[:, drop.members].sum(axis=1), sample)
         self._drops.begin(drop)
 
 
@@ -458,7 +458,7 @@ class Licenses(Detector):
         drops = [
             drop for drop in self._episodes.active_episodes("turbo-drop") if drop.cause == "license"
         ]
-        share[cores.with_cpus([cpu for drop in drops for cpu in drop.cpus])] = 0.0
+        share[cores.contains_any([cpu for drop in drops for cpu in drop.cpus])] = 0.0
         is_scaled = scaled_cores(self._counters, sample.delta, cores).astype(float)
         ceilings = run_s * sample.ceilings.hz
         further_sums = [run_s, cycles, ceilings, is_scaled, *np.nan_to_num(levels * cycles)]

@@ -136,7 +136,7 @@ class JobWaits:
                 recent = thread.activity(ACTIVITY_SPAN_NS)
                 if recent.run_s > 0 and recent.elapsed_s > 0:
                     by_cpu.setdefault(thread.cpu, []).append(recent)
-            crowded = [cpu for cpu in cpus if _wait_for_each_other(by_cpu.get(cpu, []))]
+            crowded = [cpu for cpu in cpus if _do_threads_compete(by_cpu.get(cpu, []))]
             evidence |= blamed_tasks(tasks, job_pids)
             if crowded:
                 evidence["self"] = [CrowdedCpu(len(by_cpu[cpu]), cpu) for cpu in crowded]
@@ -147,7 +147,7 @@ class JobWaits:
         loss.episode.confidence = confidence("neighbour", "scheduler", counted=has_culprits)
 
 
-def _wait_for_each_other(threads: list[ThreadActivity]) -> bool:
+def _do_threads_compete(threads: list[ThreadActivity]) -> bool:
     """Returns whether threads on one CPU wait mainly for each other, and not for other tasks."""
     total = sum(threads, ThreadActivity())
     run_shares = sorted(thread.run_s / thread.elapsed_s for thread in threads)
@@ -186,7 +186,7 @@ class TurboBudget:
     def process(self, sample: Sample, busy: Bools, job_pids: set[int]) -> list[Episode]:
         n = len(self._packages)
         shares, weights = np.full(n, np.nan), np.zeros(n)
-        may_begin: Bools = np.zeros(n, bool)
+        can_start: Bools = np.zeros(n, bool)
         cores, awake = sample.cores, sample.part(util) >= MIN_WORK_SHARE
         job = awake & (cores.sum_of_threads(busy.astype(float)) > 0)
         clocks = [self._job_clock(sample, job & (cores.package == p), awake) for p in range(n)]
@@ -205,8 +205,8 @@ class TurboBudget:
                 shares[p] = max(0.0, 1 - clock.hz / best.hz) if is_crowded else 0.0
                 weights[p] = (sample.time_ns - sample.since_ns) / 1e9
                 is_low = clock.ceiling_hz <= best.ceiling_hz * (1 - CLOCK_START)
-                may_begin[p] = is_crowded and bool(is_low or self._power_drop(p))
-        ended = self.losses.step(shares, weights, may_begin, sample.since_ns, sample.time_ns)
+                can_start[p] = is_crowded and bool(is_low or self._power_drop(p))
+        ended = self.losses.step(shares, weights, can_start, sample.since_ns, sample.time_ns)
         busy_cpus = {self._topology[i].cpu for i in np.flatnonzero(busy)}
         names = [[cpu for cpu in package if cpu in busy_cpus] for package in self._packages]
         self.losses.begin(np.ones(n, bool), names, sample.time_ns)

@@ -12,7 +12,7 @@ import numpy as np
 from rich.cells import cell_len
 
 from perftop.base.arrays import Codes, Floats, Ints
-from perftop.base.text import NOT_PLAIN, cut, fit, printable
+from perftop.base.text import NON_ASCII_PATTERN, cut, fit, printable
 from perftop.draw import theme
 from perftop.draw.columns import Run
 
@@ -144,7 +144,9 @@ def safe_cells(value: object) -> str:
     raw = str(value)
     if raw.isascii() and raw.isprintable():
         return raw
-    return NOT_PLAIN.sub(lambda char: char[0] if cell_len(char[0]) == 1 else "?", printable(raw))
+    return NON_ASCII_PATTERN.sub(
+        lambda char: char[0] if cell_len(char[0]) == 1 else "?", printable(raw)
+    )
 
 
 def justify(left: list[Run], right: list[Run], size: int) -> list[Run]:

@@ -200,10 +200,10 @@ def evidence_json(evidence: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def evidence_text(cause: str, evidence: Mapping[str, Any]) -> str:
-    return " · ".join(evidence_pieces(cause, evidence))
+    return " · ".join(evidence_texts(cause, evidence))
 
 
-def evidence_pieces(cause: str, evidence: Mapping[str, Any]) -> list[str]:
+def evidence_texts(cause: str, evidence: Mapping[str, Any]) -> list[str]:
     """Returns the evidence as short texts, most convincing first, except what the cause implies."""
     evidence = evidence_json(evidence)
     limits = {limit for key, limit in _LIMITS.items() if key in evidence}
@@ -212,17 +212,17 @@ def evidence_pieces(cause: str, evidence: Mapping[str, Any]) -> list[str]:
             if key not in limits and key not in {cause, "label", "loser"}]  # fmt: skip
     texts = []
     for key in keys:
-        piece, limit = evidence_piece(key, evidence[key]), _LIMITS.get(key, "")
+        piece, limit = format_evidence(key, evidence[key]), _LIMITS.get(key, "")
         if limit in evidence and key == "IPC":
             piece = f"IPC {evidence[key]}, alone {evidence[limit]}"
         elif limit in evidence:  # for example: 150 of 150 W
             number, _, unit = piece.rpartition(" ")
-            piece = f"{number} of {evidence_piece(key, evidence[limit]).split(' ')[-2]} {unit}"
+            piece = f"{number} of {format_evidence(key, evidence[limit]).split(' ')[-2]} {unit}"
         texts.append(piece)
     return texts
 
 
-def evidence_piece(key: str, value: object) -> str:
+def format_evidence(key: str, value: object) -> str:
     """Returns an item of the evidence as text. The unit of a number is the end of `key`."""
     if key == "changes with it":
         return f"IPC changed when it started or stopped ({value})"

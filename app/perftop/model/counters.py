@@ -379,7 +379,7 @@ class Cores:
     def cpus(self, members: Bools) -> list[int]:
         return sorted(cpu for i in np.flatnonzero(members) for cpu in self.lists[i])
 
-    def with_cpus(self, cpus: list[int]) -> Bools:
+    def contains_any(self, cpus: list[int]) -> Bools:
         """Returns a mask of the cores that contain at least one of these CPUs."""
         members = {*cpus}
         return np.array([not members.isdisjoint(core) for core in self.lists], bool)

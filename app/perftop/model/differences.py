@@ -45,7 +45,7 @@ probe flags later interrupted reads."""
 MAX_WAIT_S = 0.25
 """Maximum time in s for which a row with counters outside the multiplexed group waits for the
 kernel to count the group. After that, the row is used and only the group's counts are unknown."""
-USELESS_ROW = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE)
+UNUSABLE_ROW = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE | wire.ROW_OFFLINE)
 SAMPLED_ROW = np.uint64(wire.ROW_SAMPLED)
 HEAD_BYTES = 8 * wire.HEAD
 WORD_BITS = 64
@@ -130,7 +130,7 @@ class Differences:
         for block in self._limits.multiplexed:
             self._wait_for_count(block, readings, is_read)
         is_known = self._rows_with_baseline(readings, is_read, woke)
-        baseline = self._baseline.replace(readings, is_known, self._gaps_of(is_read))
+        baseline = self._baseline.replace(readings, is_known, self._find_gaps(is_read))
         is_usable = is_read & is_known
         if not readings.all_sampled:
             is_usable &= ~readings.has_flag(wire.ROW_REBASED)
@@ -147,7 +147,7 @@ class Differences:
         is_sampled = readings.is_sampled
         is_read: Bools = is_sampled & readings.has_value  # an offline CPU has no line in /proc/stat
         if not readings.all_sampled:
-            is_read &= readings.flags & USELESS_ROW == 0
+            is_read &= readings.flags & UNUSABLE_ROW == 0
         if (rows := self._layout.stamp_rows) is not None:
             stamps = readings.head[:, rows, 0]
             distance = np.abs((stamps - stamps.take(self._core_leader, axis=1)).view(np.int64))
@@ -211,7 +211,7 @@ class Differences:
             baseline.is_known = (baseline.is_known | is_read[i]) & ~offline[i]
         return is_known
 
-    def _gaps_of(self, is_read: Bools) -> tuple[_Gaps, _Gaps] | None:
+    def _find_gaps(self, is_read: Bools) -> tuple[_Gaps, _Gaps] | None:
         """Returns the rows and the values that some frames lack; None if all rows were read. The
         result is cached, because the gaps are usually the same in each batch of frames: blocks that
         are read less often are in the last frame of a batch."""

@@ -188,7 +188,7 @@ MARK = Kind(
 )
 
 
-def _neighbour(cause: str, worsened_key: str, loss: str, *sentences: str) -> Kind:
+def _neighbour_kind(cause: str, worsened_key: str, loss: str, *sentences: str) -> Kind:
     marker = KINDS["steal" if cause == "hypervisor" else "neighbour"].marker
     kind = replace(KINDS["neighbour"], key=cause, marker=marker, sentences=sentences)
     return replace(kind, worsened_key=worsened_key, loss_text=loss)
@@ -197,7 +197,7 @@ def _neighbour(cause: str, worsened_key: str, loss: str, *sentences: str) -> Kin
 NEIGHBOURS: dict[str, Kind] = {
     kind.key: kind
     for kind in (
-        _neighbour(
+        _neighbour_kind(
             "sibling", "ipc", "to a sibling",
             "{who} on the sibling takes|took {lost} of {loser}'s IPC on {where}",
             "{who} on the sibling takes|took {lost} of {loser}'s IPC",
@@ -209,7 +209,7 @@ NEIGHBOURS: dict[str, Kind] = {
             "A sibling takes|took {lost} of the IPC of {where}",
             "A sibling slows|slowed {where}",
         ),
-        _neighbour(
+        _neighbour_kind(
             "scheduler", "runs", "time in the queue",
             "{loser} waits|waited {lost} of its time for {who} on {where}",
             "{loser} waits|waited {lost} of its time for {who}",
@@ -221,7 +221,7 @@ NEIGHBOURS: dict[str, Kind] = {
             "{loser} waits|waited {lost}",
             "{loser} waits|waited for {where}",
         ),
-        _neighbour(
+        _neighbour_kind(
             "package", "busy_hz", "clock to their package",
             "{who} takes|took {lost} of {loser}'s clock on {where}",
             "{who} takes|took {lost} of {loser}'s clock",
@@ -230,7 +230,7 @@ NEIGHBOURS: dict[str, Kind] = {
             "Other tasks take|took {lost} of the clock of {where}",
             "Other tasks slow|slowed {where}",
         ),
-        _neighbour(
+        _neighbour_kind(
             "memory", "ipc", "to saturated memory",
             "{who} saturates|saturated memory bandwidth: {loser} loses|lost {lost} of its IPC"
             " on {where}",
@@ -240,7 +240,7 @@ NEIGHBOURS: dict[str, Kind] = {
             "Others saturate|saturated memory bandwidth: {lost} of the IPC is|was lost on {where}",
             "Memory bandwidth is|was saturated: {lost} of the IPC lost on {where}",
         ),
-        _neighbour(
+        _neighbour_kind(
             "cache", "ipc", "to a crowded L3",
             "{who} displaces|displaced {loser}'s data from the L3: {lost} of its IPC lost on"
             " {where}",
@@ -249,7 +249,7 @@ NEIGHBOURS: dict[str, Kind] = {
             " {where}",
             "Others displace|displaced data from the L3: {lost} of the IPC lost on {where}",
         ),
-        _neighbour("hypervisor", "steal", "to the hypervisor", *_STEAL_SENTENCES),
+        _neighbour_kind("hypervisor", "steal", "to the hypervisor", *_STEAL_SENTENCES),
     )
 }  # fmt: skip
 """Kinds of neighbour episodes by cause. Each has its own number and sentences."""

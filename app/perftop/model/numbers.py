@@ -67,7 +67,7 @@ class Number:
         return self.unit.endswith("/s")
 
     @property
-    def of_core(self) -> bool:
+    def is_per_core(self) -> bool:
         """Whether the siblings of a core share one value."""
         return self.scope == "core"
 
@@ -369,12 +369,12 @@ RARE_METRICS: dict[str, Metric] = {
 """Metrics that few CPUs support. Only streams with their counters have them."""
 
 
-def _numbers_of(scope: Scope, *numbers: Number) -> dict[str, Number]:
+def _by_key(scope: Scope, *numbers: Number) -> dict[str, Number]:
     return {number.key: replace(number, scope=scope) for number in numbers}
 
 
 _TIME = "Share of the time in which"
-CORE = _numbers_of(
+CORE = _by_key(
     "core",
     Number("both", "both", "ratio", f"{_TIME} both threads of its core were active.",
            title="both active", export="smt_both_ratio"),
@@ -396,7 +396,7 @@ CORE = _numbers_of(
            counter="energy_core_j"),
 )  # fmt: skip
 """Numbers that the siblings of a core share."""
-CPU = _numbers_of(
+CPU = _by_key(
     "cpu",
     Number("smi", "SMI", "1/s", "System management interrupts per second."),
     Number("task", "task", "", "Which task used the CPU most."),
@@ -422,7 +422,7 @@ _POWER = (
            title="temperature", digits=0, counter="temperature_c"),
 )  # fmt: skip
 _PRESSURE = "Share of the time in which some task had to wait"
-MACHINE = _numbers_of(
+MACHINE = _by_key(
     "machine",
     *_POWER,
     Number("pressure_cpu", "p cpu", "ratio", f"{_PRESSURE} for a CPU.", title="waits for a CPU",
@@ -445,7 +445,7 @@ MACHINE = _numbers_of(
 """Machine-wide numbers, with the keys of the object `machine` in JSON lines."""
 
 
-def _of_package(number: Number) -> Number:
+def _package_number(number: Number) -> Number:
     """Converts a number of the machine to the number of one package."""
     text = number.help.replace("of all packages", "of its package")
     text = text.replace("all packages", "its package").replace("the hottest package", "its package")
@@ -454,8 +454,8 @@ def _of_package(number: Number) -> Number:
     return replace(number, key=key, label=label, help=text, export=export, title=number.plain_name)
 
 
-PACKAGE = _numbers_of("package", *map(_of_package, _POWER))
-L3 = _numbers_of(
+PACKAGE = _by_key("package", *map(_package_number, _POWER))
+L3 = _by_key(
     "l3",
     Number("l3_memory_bytes_per_s", "L3 mem", "B/s",
            "Traffic between its L3 and memory, where resctrl is mounted.", digits=2,
@@ -471,7 +471,7 @@ PACKAGE_NAMES = tuple(key.removeprefix("package_") for key in PACKAGE)
 """Names of the numbers that both the machine and each package have."""
 L3_COUNTERS = {key.removeprefix("l3_"): number.counter for key, number in L3.items()}
 """The counter of each number of an L3, by the number's name in JSON output."""
-RUN = _numbers_of(
+RUN = _by_key(
     "run",
     Number("length_s", "length", "s", "How long the phase lasted.", digits=4, is_unbounded=True),
     Number("run_s", "run time", "s", "How long the command ran.", digits=4, better_sign=-1,

@@ -273,7 +273,7 @@ class SiblingChecks:
             ticks = delta.tables[self._counters.columns[key].block].ticks
             span_s = ticks.take(group.rows, axis=-1) / self._counters.stamp_hz
             if len(group.rows) > 2:
-                bounds = _event_bounds_of_many(run_shares, event_shares, span_s[:, 0])
+                bounds = _event_bounds_of_large_cores(run_shares, event_shares, span_s[:, 0])
                 low, high = (part[:, None] for part in bounds)
             else:
                 if key == "distributed":
@@ -365,7 +365,7 @@ def _sum_of_threads(run_shares: Floats) -> Floats:
     return np.asarray(np.ascontiguousarray(run_shares.swapaxes(1, 2)).sum(axis=2)[:, None])
 
 
-def _event_bounds_of_many(
+def _event_bounds_of_large_cores(
     run_shares: Floats, event_shares: Floats, span_s: Floats
 ) -> tuple[Floats, Floats]:
     """Returns bounds of an any-thread event's factor, for cores with more than two threads."""

@@ -136,12 +136,12 @@ class Sample:
         index = doubted_samples.searchsorted(self.index)
         return bool(index < len(doubted_samples) and doubted_samples[index] == self.index)
 
-    def part(self, make: Callable[[SampleBatch], BySample[T]]) -> T:
+    def part(self, make: Callable[[SampleBatch], SampleIndexable[T]]) -> T:
         """Returns this sample's element of `make(batch)`, which is computed once per batch."""
         return self.batch.cached(make)[self.index]
 
 
-class BySample(Protocol[T_co]):
+class SampleIndexable(Protocol[T_co]):
     def __getitem__(self, sample: int, /) -> T_co: ...
 
 
@@ -305,7 +305,7 @@ class SampleReader:
             estimated = self.counters.is_estimated(delta, "ref")
             was_missed = self.counters.was_not_counted(delta, "ref")
             doubted_samples = np.union1d(doubted_samples, np.flatnonzero(was_missed.any(axis=-1)))
-        if len(partly_read := self._partly_read(delta)):
+        if len(partly_read := self._partly_read_samples(delta)):
             doubted_samples = np.union1d(doubted_samples, partly_read)
         self._doubts = own_doubts[-1].copy()  # a view would keep the whole batch in memory
         split = self.splitter.split(delta, values, self.online)
@@ -322,7 +322,7 @@ class SampleReader:
             doubted_samples, self.cores, best,
         )  # fmt: skip
 
-    def _partly_read(self, delta: Delta) -> Ints:
+    def _partly_read_samples(self, delta: Delta) -> Ints:
         """Returns the indexes of the samples that lack a value which was read before. Metrics over
         an interval leave out these samples."""
         if (is_unread := delta.unread_values) is None:

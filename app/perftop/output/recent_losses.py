@@ -27,7 +27,7 @@ from perftop.session.selection import max_read_ns
 from perftop.session.session import Session
 
 
-def report_on(
+def make_report(
     session: Session, totals: Totals, snapshot: TaskSnapshot, *, is_past: bool = False
 ) -> Report | None:
     """Returns the report on the span of these totals; None if the session has just begun, or the
@@ -62,7 +62,7 @@ class RecentLosses:
         """Returns the part of the session's `totals` that belongs to the last seconds, and the
         report on it. Begins and ends the episodes of waiting tasks."""
         recent = self._last_totals(session, totals.copy())  # the session's totals grow
-        recent_report = report_on(session, recent, session.recent_snapshot)
+        recent_report = make_report(session, recent, session.recent_snapshot)
         if recent_report is not None:
             self.waits.update(session, recent_report, self.states)
         return recent, recent_report
@@ -111,7 +111,7 @@ class _Wait:
     is_listed: bool = False
 
 
-def waits_of(report: Report) -> list[Finding]:
+def find_waits(report: Report) -> list[Finding]:
     """Returns the findings on groups of tasks that lose much of their time to waits."""
     first = next((f for f in report.findings if f.cause == WAIT_CAUSE), None)
     waits = [] if first is None else [first, *first.other_waits]
@@ -127,25 +127,25 @@ class WaitEpisodes:
 
     def start_ns(self, finding: Finding) -> int | None:
         """Returns the start of the running wait of these tasks; None if there is none."""
-        wait = self._wait_of(finding)
+        wait = self._find_wait(finding)
         return None if wait is None else wait.episode.start_ns
 
     def has_ended(self, report: Report) -> bool:
         """Returns whether the first finding concerns tasks that no longer wait, while others do.
         `report`: the report of the last `update`."""
         first = report.named_findings[:1]
-        return any(f in first and self._wait_of(f) is None for f in waits_of(report))
+        return any(f in first and self._find_wait(f) is None for f in find_waits(report))
 
-    def _wait_of(self, finding: Finding) -> _Wait | None:
+    def _find_wait(self, finding: Finding) -> _Wait | None:
         return next((w for w in self._waits if _are_same_tasks(w.latest, finding)), None)
 
     def update(self, session: Session, report: Report, recent_totals: Sequence[Totals]) -> None:
         """Begins, describes and ends episodes, and passes them to the session's log. `report`: on
         the last seconds; `recent_totals`: since the start, at moments of these seconds."""
         now_ns, described = recent_totals[-1].end_ns, list[_Wait]()
-        for finding in waits_of(report):
-            start_ns, last_ns = _times_of_wait(finding, recent_totals)
-            wait = self._wait_of(finding)
+        for finding in find_waits(report):
+            start_ns, last_ns = _wait_period(finding, recent_totals)
+            wait = self._find_wait(finding)
             if wait is None and now_ns - last_ns < CAUSE_ENDED_AFTER_NS:
                 episode = Episode(WAIT_CAUSE[0], [], start_ns, cause=WAIT_CAUSE[1])
                 wait = _Wait(episode, finding, report.totals, finding, last_ns)
@@ -175,7 +175,7 @@ class WaitEpisodes:
             return
         interval = session.interval_for(wait.worst_totals, session.snapshot)
         past = report(session, is_past=True, totals=wait.worst_totals, interval=interval)
-        same_culprit = (f for f in waits_of(past) if _are_same_tasks(f, wait.worst))
+        same_culprit = (f for f in find_waits(past) if _are_same_tasks(f, wait.worst))
         _describe(wait.episode, next(same_culprit, wait.worst))
         session.log.add_loss(wait.episode)
 
@@ -195,7 +195,7 @@ def _describe(episode: Episode, finding: Finding) -> None:
         episode.evidence["who"] = [*finding.takers]
 
 
-def _times_of_wait(finding: Finding, recent_totals: Sequence[Totals]) -> tuple[int, int]:
+def _wait_period(finding: Finding, recent_totals: Sequence[Totals]) -> tuple[int, int]:
     """Returns the start and the end (raw times in ns) of the last period in which these tasks
     waited for at least MIN_WAIT_SHARE of their wanted time; both are the start of the totals if
     there was none. If there is only one total, returns the period in which any task waited."""

@@ -208,7 +208,7 @@ class Report:
     @cached_property
     def checks(self) -> list[Check]:
         """The losses that can be measured here, the costliest first."""
-        checks = [*_checks_of_own_time(self), *_checks_of_shared_hardware(self)]
+        checks = [*_own_time_checks(self), *_shared_hardware_checks(self)]
         return sorted(checks, key=lambda check: -np.nan_to_num(check.share))
 
     @cached_property
@@ -427,7 +427,7 @@ def _share_check(
     return Check(key, name, f"{text} of time", lost_share, f"{name} ({text})", kinds, share)
 
 
-def _checks_of_own_time(report: Report) -> Iterator[Check]:
+def _own_time_checks(report: Report) -> Iterator[Check]:
     """Yields the checks for low clocks, waits, interrupts, stalls and halts."""
     session, interval, sums, shares = report.session, report.interval, report.sums, report.shares
     variants, times = session.evaluator.variants, report.totals.times
@@ -474,7 +474,7 @@ def _checks_of_own_time(report: Report) -> Iterator[Check]:
         yield check
 
 
-def _checks_of_shared_hardware(report: Report) -> Iterator[Check]:
+def _shared_hardware_checks(report: Report) -> Iterator[Check]:
     """Yields the checks for losses to other users of a core, a package or the machine, and heat."""
     session, interval = report.session, report.interval
     variants, is_read = session.evaluator.variants, not has_unread_cpu(report)

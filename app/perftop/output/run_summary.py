@@ -17,7 +17,7 @@ from perftop.model.numbers import INDEX
 from perftop.model.smt import STATES
 from perftop.model.tasks import JobFootprint
 from perftop.output.stat_lines import Line, json_number, table_line
-from perftop.output.waiting import OWN_NAMES, other_run_times
+from perftop.output.waiting import PERFTOP_NAMES, other_run_times
 from perftop.process.command_window import CommandWindow, WindowBounds, run_fields
 from perftop.session.interval import Distribution, Interval
 from perftop.session.run_phases import RunPhase
@@ -241,7 +241,7 @@ def _other_tasks(session: Session, footprint: JobFootprint | None) -> Line | Non
         return None
     run_s_by_cpu: dict[tuple[int, str], dict[int, float]] = {}
     for (pid, comm, cpu), times in session.run_times.tasks.items():
-        if cpu != UNKNOWN_CPU and pid not in footprint.pids and comm not in OWN_NAMES:
+        if cpu != UNKNOWN_CPU and pid not in footprint.pids and comm not in PERFTOP_NAMES:
             run_s_by_cpu.setdefault((pid, comm), {})[cpu] = times.run_s
     run_s = {task: sum(by_cpu.values()) for task, by_cpu in run_s_by_cpu.items()}
     busiest_task: Line | None = None
@@ -399,9 +399,9 @@ def time_use_lines(phases: Sequence[RunPhase], *, unicode: bool) -> list[str]:
         for phase, times, awake in zip(phases, spent_s, awake_s, strict=True)
     ]
     signs = [use[2][0 if unicode else 1] for use in TIME_USES]
-    cells = _cells_of_parts([phase.elapsed_s for phase in phases], WIDTH)
+    cells = _divide_cells([phase.elapsed_s for phase in phases], WIDTH)
     bar = "".join(
-        "".join(sign * n for sign, n in zip(signs, _cells_of_parts(times, count), strict=True))
+        "".join(sign * n for sign, n in zip(signs, _divide_cells(times, count), strict=True))
         for times, count in zip(spent_s, cells, strict=True)
     )
     uses = zip(signs, TIME_USES, strict=True)
@@ -423,7 +423,7 @@ def time_use_lines(phases: Sequence[RunPhase], *, unicode: bool) -> list[str]:
     return ["".join(pieces).rstrip(), bar, legend, *table]
 
 
-def _cells_of_parts(parts: Sequence[float], cells: int) -> list[int]:
+def _divide_cells(parts: Sequence[float], cells: int) -> list[int]:
     """Divides a number of cells in proportion to `parts`."""
     total = sum(parts)
     if total <= 0:

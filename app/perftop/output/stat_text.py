@@ -315,7 +315,7 @@ def command_lines(session: Session, argv: Sequence[str], line: Line) -> list[str
         "command": safe_text(shlex.join(argv), MAX_COMMAND_LENGTH) if len(argv) > 1 else "",
         f"exit status {run['status']}": f"user {user}   system {system}   {measured}",
         "CPUs busy": _busy_text(line.get("busy")), "clock": _clock_line(session, line),
-        "work": ", ".join(work), "used": ", ".join(_used_lines(line)), "waits": waits,
+        "work": ", ".join(work), "used": ", ".join(_resource_lines(line)), "waits": waits,
         "others": run_text, "energy": _energy_line(line),
     }  # fmt: skip
     lines = [f"{name:<{LABEL_CHARACTERS}}{part}" if len(name) < LABEL_CHARACTERS
@@ -359,7 +359,7 @@ def _clock_line(session: Session, line: Line) -> str:
     return f"{clock}, below its ceiling {whole_percent(below_share)} of the time{reason}"
 
 
-def _used_lines(line: Line) -> list[str]:
+def _resource_lines(line: Line) -> list[str]:
     """Returns lines about the command's resources. Cycles and instructions are the machine's."""
     run, totals, parts = line["run"], line["totals"], []
     if {"instructions", "cycles"} <= totals.keys():

@@ -74,7 +74,7 @@ MAX_IDLE_EXIT_S, MIN_IDLE_EXIT_SHARE = 1e-3, 0.25
 states. The deepest states of servers take up to 0.3 ms to leave."""
 _VM_PATTERN = re.compile(r"\S*(?:qemu|kvm)\S* (?:.* )?-name (?:guest=)?([^\s,]+)")
 """Matches the command line of QEMU, with the name of the VM."""
-OWN_NAMES = {"perftop", "perfprobe"}
+PERFTOP_NAMES = {"perftop", "perfprobe"}
 """Names of the measuring processes. Their waits are reported only if no other task waits; their
 cost is reported separately."""
 VM_THREAD = "thread"
@@ -138,14 +138,14 @@ def waiting_finding(report: Report, finding: Finding) -> Finding | None:
     placed_tasks = {key: task for key, task in tasks.items() if key[2] != UNKNOWN_CPU}
     groups = [*islice(_find_waiters(session, job, threads, placed_tasks), MAX_CAUSES)]
     findings = [
-        _finding_on(report, finding, waiters, placed_tasks, tasks)
+        _group_finding(report, finding, waiters, placed_tasks, tasks)
         for i, waiters in enumerate(groups)
         if not i or waiters.victim_share(totals.elapsed_s) >= MIN_VICTIM_SHARE
     ]
     return replace(findings[0], other_waits=tuple(findings[1:])) if findings else None
 
 
-def _finding_on(
+def _group_finding(
     report: Report, finding: Finding, waiters: _Waiters, placed_tasks: Tasks, tasks: Tasks
 ) -> Finding:
     """Returns the finding about a group of waiting tasks. Its confidence is `measured` if they
@@ -185,7 +185,7 @@ def _finding_on(
     headlines = [f"{subject} {verb} {lost_text} {end}" for end in ends]
     pair: list[str] = []
     if job is None and len(cpus) == 1:
-        pair = _names_of_equal_pair(placed_tasks, cpus[0], reason.neighbours, waiters.pids)
+        pair = _equal_pair_names(placed_tasks, cpus[0], reason.neighbours, waiters.pids)
     if pair:
         share_verb, wait_verb = ("shared", "waited") if report.past_tense else ("share", "waits")
         headlines = [
@@ -237,7 +237,7 @@ def _find_waiters(
     """Yields the watched job, or the groups of tasks that waited, the one that waited most first.
     perftop itself is only among them if no other task waited."""
     if job is not None:
-        yield from _waiters_among(threads, job, "thread", {pid for pid, _ in threads})
+        yield from _group_waiters(threads, job, "thread", {pid for pid, _ in threads})
         return
     times_by_task: dict[tuple[int, str], list[TaskTimes]] = {}
     for (pid, comm, _), task in tasks.items():
@@ -251,16 +251,16 @@ def _find_waiters(
         members.setdefault(key, {})[pid, comm] = parts
         waited_s[key] = waited_s.get(key, 0.0) + sum(task.wait_s for task in parts)
     waited_s = {key: s for key, s in waited_s.items() if s > 0}
-    waited_s = {key: s for key, s in waited_s.items() if key[0] not in OWN_NAMES} or waited_s
+    waited_s = {key: s for key, s in waited_s.items() if key[0] not in PERFTOP_NAMES} or waited_s
     for key in sorted(waited_s, key=lambda key: -waited_s[key]):
         group = members[key]
         is_vm = key[0] not in {safe_text(comm, MAX_NAME_LENGTH) for _, comm in group}
         times = {task: sum_times(parts, task[1]) for task, parts in group.items()}
         noun = VM_THREAD if is_vm else "task"
-        yield from _waiters_among(times, key[0], noun, {pid for pid, _ in group})
+        yield from _group_waiters(times, key[0], noun, {pid for pid, _ in group})
 
 
-def _waiters_among(
+def _group_waiters(
     members: Mapping[Any, TaskTimes], name: str, noun: str, pids: set[int]
 ) -> Iterator[_Waiters]:
     """Yields the group of these members if one of them waited."""
@@ -504,7 +504,7 @@ def _short_lived_processes(
     return ShortLivedProcesses(main_parent, parent, children, run_s[main_parent])
 
 
-def _names_of_equal_pair(
+def _equal_pair_names(
     tasks: Tasks, cpu: int, neighbours: Sequence[tuple[int, str]], pids: Collection[int]
 ) -> list[str]:
     """Returns the names of two tasks that share a CPU about equally; [] if there are more, or if

@@ -16,7 +16,7 @@ from perftop.model.confidence import (
     combined_confidence,
     confidence,
     evidence_json,
-    evidence_pieces,
+    evidence_texts,
 )
 from perftop.model.control_groups import is_group, is_pid, short_owner
 from perftop.model.evaluation import MEMORY_SHARE, TICK_S
@@ -147,7 +147,7 @@ def _finding(report: Report, cause: Cause) -> Finding:
         cause, sums.share(cause), float(lost_s.sum()), sentence_text, _culprit_name(cause, worst),
         cpus, _active_s(episodes, now_ns, now_ns - start_ns), running,
         combined_confidence(lost_parts) if episodes else confidence(*cause, counted=False),
-        evidence_pieces(cause[1], further_evidence),
+        evidence_texts(cause[1], further_evidence),
         remedy(session, cause, worst, cpus), worst, evidence_json(evidence),
     )  # fmt: skip
     return _add_details(report, finding)

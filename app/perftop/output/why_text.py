@@ -92,11 +92,11 @@ class _Answer:
             return self.no_cause_answer()
         first = report.named_findings[0]
         if report.job is None and (first.cause == STEAL_CAUSE or first.headline):
-            return self.loss_of_victims()
+            return self.victim_loss_answer()
         if report.has_missed_tasks:
-            return self.seen_loss()
+            return self.observed_loss_answer()
         if report.job and report.sums.whole_s < MIN_WANTED_SHARE * report.totals.elapsed_s:
-            return self.loss_of_sleeper()
+            return self.sleeper_loss_answer()
         return self.loss()
 
     def unseen_job_answer(self) -> list[str]:
@@ -135,7 +135,7 @@ class _Answer:
         if not report.totals.times.has_waits:
             text = f"No slowdown of {self.name} was found; how long tasks waited is not known."
         elif report.has_missed_tasks:
-            text = f"Nothing was seen to slow {self.name} down, but {self.seen_part()}."
+            text = f"Nothing was seen to slow {self.name} down, but {self.observed_share_text()}."
         bounds = [clue.highest_share for clue in report.clues if isfinite(clue.highest_share)]
         sampled = [clue for clue in report.clues if isfinite(clue.lost_share)]
         if sampled:
@@ -149,10 +149,10 @@ class _Answer:
             text = f"Nothing measured {slowing_text} {self.name} down, but {clue}."
         return [text + self.no_clock, text]
 
-    def loss_of_victims(self) -> list[str]:
+    def victim_loss_answer(self) -> list[str]:
         """Returns the answer if the victims are some tasks, or the guest of a hypervisor."""
         report, first = self.report, self.report.named_findings[0]
-        start = f"{self.verb('takes', 'took')} {_share_text(self.share_of_culprit())}"
+        start = f"{self.verb('takes', 'took')} {_share_text(self.culprit_share())}"
         text = f"The hypervisor {start} of {self.machine}'s time"
         texts = [first.headline] if first.headline else [text + place for place in self.places()]
         rest_share = sum(f.share for f in report.named_findings if f.culprit != first.culprit)
@@ -162,18 +162,18 @@ class _Answer:
         ends = f"{rest_text}.{self.no_clock}", f"{rest_text}.", "."
         return [text + end for end in ends for text in texts]
 
-    def seen_part(self) -> str:
+    def observed_share_text(self) -> str:
         return f"only {whole_percent(self.report.seen_share)} of its CPU time was seen"
 
-    def seen_loss(self) -> list[str]:
+    def observed_loss_answer(self) -> list[str]:
         """Returns the answer if most tasks were missed: the lost time is a lower bound, and its
         share of the wanted time is unknown."""
-        culprit, ratio = self.report.named_findings[0].culprit, self.share_of_culprit()
+        culprit, ratio = self.report.named_findings[0].culprit, self.culprit_share()
         lost_text = short_duration(ratio * self.report.sums.whole_s)
         text = f"{self.subject} lost at least {lost_text} to {culprit}"
-        return [f"{text}; {self.seen_part()}.", f"{text}."]
+        return [f"{text}; {self.observed_share_text()}.", f"{text}."]
 
-    def loss_of_sleeper(self) -> list[str]:
+    def sleeper_loss_answer(self) -> list[str]:
         """Returns the answer if the job slept most of the time."""
         report, culprit = self.report, self.report.named_findings[0].culprit
         wanted_text, elapsed = (
@@ -182,7 +182,7 @@ class _Answer:
             else short_duration(seconds)
             for seconds in (report.sums.whole_s, report.totals.elapsed_s)
         )
-        start = f"{self.verb('loses', 'lost')} {_share_text(self.share_of_culprit())}"
+        start = f"{self.verb('loses', 'lost')} {_share_text(self.culprit_share())}"
         if report.blocked_share >= MIN_DISK_SHARE:
             return [
                 f"{self.disk_wait()}; it {start} of {wanted_text} to {culprit}.",
@@ -201,7 +201,7 @@ class _Answer:
     def loss(self) -> list[str]:
         """Returns the answer that names the costliest cause, and the second one if it fits."""
         first, places = self.report.named_findings[0], self.places()
-        start = f"{self.verb('loses', 'lost')} {_share_text(self.share_of_culprit())}"
+        start = f"{self.verb('loses', 'lost')} {_share_text(self.culprit_share())}"
         text = f"{self.subject} {start} of its {first.unit} to {first.culprit}"
         wordings = [text + place + end for end in (f".{self.no_clock}", ".") for place in places]
         wordings.append(f"{text}.")
@@ -212,7 +212,7 @@ class _Answer:
             wordings = [f"{text}{place} {second_text}" for place in (*places, "")] + wordings
         return wordings
 
-    def share_of_culprit(self) -> float:
+    def culprit_share(self) -> float:
         """Returns the share of all causes that have the costliest cause's culprit."""
         findings = self.report.named_findings
         return sum(f.share for f in findings if f.culprit == findings[0].culprit)

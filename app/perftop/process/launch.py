@@ -50,7 +50,7 @@ INTERRUPTED_STATUS = 130
 It cannot mean a death by SIGINT, because a probe that programs registers handles SIGINT."""
 SOCKET_SCHEME = "unix:"
 """Prefix of the address of a served stream."""
-CONNECT_S = 5.0
+CONNECT_TIMEOUT_S = 5.0
 
 
 def probe_command(*arguments: str, sudo: bool = False) -> list[str]:
@@ -159,11 +159,11 @@ class Probe:
         limits this time to between a sample and a second. May be called often, and from any
         thread."""
         self._batch_ns = batch_ns
-        self._send_order(b"batch %d\n" % batch_ns)
+        self._send_command(b"batch %d\n" % batch_ns)
 
     def request_echo(self, number: int) -> None:
         """Asks the probe to send a note with this number immediately."""
-        self._send_order(b"echo %d\n" % number)
+        self._send_command(b"echo %d\n" % number)
 
     def read_to_end(self) -> bytes:
         """Returns all output of the probe until it ends. Raises Failed if it takes too long or is
@@ -187,7 +187,7 @@ class Probe:
                 break
         raise timeout
 
-    def _send_order(self, line: bytes) -> None:
+    def _send_command(self, line: bytes) -> None:
         if self.process.stdin is not None:
             with suppress(OSError, ValueError):  # the probe has ended, or its stdin is closed
                 self.process.stdin.write(line)
@@ -285,7 +285,7 @@ class SocketProbe:
     def start(self) -> None:
         """Connects, or connects again after the connection has ended."""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.settimeout(CONNECT_S)
+        self._socket.settimeout(CONNECT_TIMEOUT_S)
         try:
             self._socket.connect(self._path)
         except OSError as error:

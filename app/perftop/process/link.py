@@ -224,7 +224,7 @@ class StreamJoiner:
         """Yields messages of this connection, changed to continue the stream."""
         for message in messages:
             if isinstance(message, wire.Frame):
-                yield self._frame(message)
+                yield self._join_frame(message)
             else:
                 if isinstance(message, wire.Note) and message.kind == "hotplug":
                     online = message.data.get("online")
@@ -232,7 +232,7 @@ class StreamJoiner:
                         (self._offline.discard if online else self._offline.add)(cpu)
                 yield message
 
-    def _frame(self, frame: wire.Frame) -> wire.Frame:
+    def _join_frame(self, frame: wire.Frame) -> wire.Frame:
         seq, lost, late = self._totals
         asleep = frame.records.get("asleep_ns")
         asleep_ns = _limited_sum(self._slept_ns, asleep if type(asleep) is int else 0)

@@ -40,7 +40,7 @@ UNFINISHED_SUFFIX = ".part"
 MAX_PARTS = 4096
 """Maximum number of parts of a directory that are opened, the newest ones."""
 UNCHECKED_NOTICE = "not checked for damage: an older version wrote it, without checksums"
-STILL_WRITTEN_NOTICE = "still being written: read as it was when opened"
+BEING_WRITTEN_NOTICE = "still being written: read as it was when opened"
 _LENGTH_BYTES = {0xC4: 1, 0xC5: 2, 0xC6: 4}
 """Size in bytes of the length of a message, by the first byte of the message."""
 
@@ -110,7 +110,7 @@ class Recording(_Closable):
     def last_ns(self) -> int:
         """Time of the last message that can be read."""
         for offset in reversed(self._blocks[::2]):
-            times = [message.time_ns for message in self._until_damage(offset)]
+            times = [message.time_ns for message in self._messages_until_damage(offset)]
             if times:
                 return max(times)
         return self.hello.raw_ns
@@ -121,9 +121,9 @@ class Recording(_Closable):
         block = bisect_right(self._blocks[1::2], time_ns) - 1
         offset: int | None = self._blocks[2 * max(block, 0)] if self._blocks else self._first_offset
         while offset is not None:
-            offset = yield from self._until_damage(offset)
+            offset = yield from self._messages_until_damage(offset)
 
-    def _until_damage(self, offset: int) -> Generator[TimedMessage, None, int | None]:
+    def _messages_until_damage(self, offset: int) -> Generator[TimedMessage, None, int | None]:
         """Yields messages from the block at this offset to the first damage or the end. Returns the
         offset of the next intact block; None if there is none."""
         unpacker, decoder = Unpacker(self.hello), self._decoder()
@@ -518,14 +518,14 @@ def report_damage(name: object, source: Source) -> int:
     status."""
     name = "stdin" if name == STDIN else name
     if source.is_growing:
-        print_error(f"{name}: {STILL_WRITTEN_NOTICE}")
+        print_error(f"{name}: {BEING_WRITTEN_NOTICE}")
     if source.damage is None:
         return 0
     print_error(f"{name}: {source.damage}")
     return DAMAGED
 
 
-def refuse_as_output(source: Path, output: Path) -> None:
+def check_output_path(source: Path, output: Path) -> None:
     """Raises Failed if the output is the recording that is read, which would be overwritten."""
     with contextlib.suppress(OSError):
         source_status = os.fstat(sys.stdin.fileno()) if source == STDIN else source.stat()

@@ -22,11 +22,11 @@ from perftop.base.text import long_duration
 from perftop.session.packing import BLOCK_MESSAGES, Recorder, TimedMessage, write_all
 from perftop.session.session import Session
 
-WAITING_BYTES = 64_000_000
+MAX_WAITING_BYTES = 64_000_000
 """Maximum bytes of messages that wait for the disk: half a minute of the largest machines."""
 MAX_UNPACKED_BYTES = 1 << 22
 """Maximum bytes of messages that wait to be packed."""
-END_S = 2.0
+MAX_END_WAIT_S = 2.0
 """Seconds without progress on the disk after which the app exits even if messages are unwritten."""
 
 
@@ -89,7 +89,9 @@ class Writer:
         try:
             with files.open_parent(path) if directory is None else parent as (parent_fd, name):
                 # only its owner may read it: it contains command lines of other users
-                self._fd = os.open(self._hidden_name or name, flags, files.MODE, dir_fd=parent_fd)
+                self._fd = os.open(
+                    self._hidden_name or name, flags, files.PRIVATE_MODE, dir_fd=parent_fd
+                )
             self._status = os.fstat(self._fd)
         except OSError as error:
             raise write_failure(path, error) from None
@@ -288,7 +290,7 @@ class ScreenRecorder:
         thread.put(None)
         while thread.is_alive():  # much of the history may still be unwritten
             written_bytes = thread.byte_count
-            thread.join(END_S)
+            thread.join(MAX_END_WAIT_S)
             if thread.is_alive() and thread.byte_count == written_bytes:
                 return f"{thread.path} may be incomplete: the disk does not respond"
         return thread.failure or f"recorded {thread.extent}"
@@ -323,7 +325,7 @@ class _RecordingThread(threading.Thread):
         self._hello, self._earlier_messages = hello, earlier_messages
         self._writer: Writer | None = None
         self._queue: SimpleQueue[TimedMessage | None] = SimpleQueue()
-        self._room = WAITING_BYTES // (1000 + wire.frame_bytes(hello))
+        self._room = MAX_WAITING_BYTES // (1000 + wire.frame_bytes(hello))
 
     @property
     def byte_count(self) -> int:

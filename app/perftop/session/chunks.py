@@ -1,11 +1,10 @@
-"""The chunks of a history. A chunk contains consecutive frames and notes, packed, and a trail of
+"""The chunks of a history. A chunk contains consecutive frames and notes, packed, and a table of
 each sample's metrics. It begins with the reader's state, so that no older message is needed to read
 it.
 
-The trail contains the numerator and the denominator of each metric, so that the value of any span
-is two sums and a division. For each core, it contains the seconds in its SMT states and its turbo
-ceiling; 0 where unknown.
-"""
+The sample table contains the numerator and the denominator of each metric, so that the value of any
+span is two sums and a division. For each core, it contains the seconds in its SMT states and its
+turbo ceiling; 0 where unknown."""
 
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ class CounterRows:
         return np.asarray(np.ascontiguousarray(block[:, self.rows, first:last]).sum(axis=2))
 
 
-class Trail:
+class SampleTable:
     """Metrics, counters and core states of up to `room` consecutive samples."""
 
     def __init__(
@@ -151,16 +150,16 @@ def _write_known(target: Float32s, values: Floats, is_known: Bools) -> None:
 
 
 class Chunk:
-    """Packed messages, their trail, and the reader's state before the first of them. The newest
-    frames wait to be packed together."""
+    """Packed messages, their sample table, and the reader's state before the first of them. The
+    newest frames wait to be packed together."""
 
-    def __init__(self, reader: SampleReader, before_ns: int, trail: Trail, packer: Packer,
+    def __init__(self, reader: SampleReader, before_ns: int, table: SampleTable, packer: Packer,
                  max_waiting_bytes: int) -> None:  # fmt: skip
         """`max_waiting_bytes`: maximum size in bytes of the frames that wait to be packed."""
         self.reader = reader
         self.before_ns = before_ns
         """Raw time of the start of the chunk's first sample."""
-        self.trail = trail
+        self.table = table
         self.messages: list[bytes] = []
         self.packer: Packer | None = packer
         """Packs the frames of this chunk; None once the chunk is sealed."""
@@ -171,7 +170,7 @@ class Chunk:
         """Raw time and message index of each frame with a record of tasks."""
         self.first_ns, self.last_ns = sys.maxsize, 0
         """Raw times of the chunk's first and last message."""
-        self._bytes = reader.nbytes + trail.nbytes + CHUNK_OVERHEAD
+        self._bytes = reader.nbytes + table.nbytes + CHUNK_OVERHEAD
 
     @property
     def nbytes(self) -> int:
@@ -227,8 +226,8 @@ class Chunk:
 
     @property
     def end_ns(self) -> int:
-        return int(self.trail.ends_ns[-1]) if self.trail.count else self.before_ns
+        return int(self.table.ends_ns[-1]) if self.table.count else self.before_ns
 
     def moments(self) -> Ints:
         """Returns the raw times at which the chunk's first sample starts and each sample ends."""
-        return np.concatenate([np.array([self.before_ns], np.int64), self.trail.ends_ns])
+        return np.concatenate([np.array([self.before_ns], np.int64), self.table.ends_ns])

@@ -1,5 +1,5 @@
 """The history of a stream, within a budget of bytes. It contains raw frames and notes, from which
-the values at any moment are computed again exactly, and a trail of each sample's metrics, from
+the values at any moment are computed again exactly, and a table of each sample's metrics, from
 which charts are drawn at the sampling rate.
 
 Both are stored in chunks that cover the same samples (`session/chunks.py`). The oldest chunk is
@@ -21,7 +21,7 @@ from perftop.model.evaluation import STATIC_METRICS, TRAFFIC_KEYS, ratio
 from perftop.model.numbers import COUNTER_BY_NAME
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.tasks import TaskSnapshot
-from perftop.session.chunks import CEILING_ROW, WEIGHT_ROW, Chunk, CounterRows, Trail
+from perftop.session.chunks import CEILING_ROW, WEIGHT_ROW, Chunk, CounterRows, SampleTable
 from perftop.session.interval import Span
 from perftop.session.packing import Layouts, Packer
 
@@ -61,13 +61,13 @@ class History:
         self._now_ns = -1
         self._rows = [*range(len(hello.topology))]
         self._metrics: list[str] = []
-        """Recorded metrics, in the order of the trail."""
+        """Recorded metrics, in the order of the sample table."""
         self._registry = STATIC_METRICS
         self._counters: dict[str, CounterRows] = {}
         """Recorded counters of the machine, by key of the number, then those of packages and L3s,
-        by key of the counter. The trail has their rows in this order."""
+        by key of the counter. The sample table has their rows in this order."""
         self._first: dict[str, int] = {}
-        """For each counter in `_counters`, the index of its first row in the trail."""
+        """For each counter in `_counters`, the index of its first row in the sample table."""
         self._stamp_hz = 1.0
 
     # --- Adding messages.
@@ -76,11 +76,11 @@ class History:
         """Returns the number of frames for which the newest chunk has room, at least 1. Must be
         called before `reader` reads these frames, and again afterwards."""
         if not self._needs_chunk():
-            trail = self._chunks[-1].trail
-            if trail.count < trail.room and trail.cores is reader.cores:
-                return trail.room - trail.count
+            table = self._chunks[-1].table
+            if table.count < table.room and table.cores is reader.cores:
+                return table.room - table.count
         self._begin_chunk(reader)
-        return self._chunks[-1].trail.room
+        return self._chunks[-1].table.room
 
     def keep(self, message: Message, reader: SampleReader) -> bool:
         """Adds a note before `reader` applies it, or a frame for which there is room. Returns
@@ -111,15 +111,15 @@ class History:
             if was_kept and self._chunks[-1].before_ns < 0:
                 self._chunks[-1].before_ns, was_kept = self._now_ns, False
             if not was_kept:
-                self._chunks[-1].trail.add(batch, begin, index)
+                self._chunks[-1].table.add(batch, begin, index)
                 begin = index + 1
-        self._chunks[-1].trail.add(batch, begin, last)
+        self._chunks[-1].table.add(batch, begin, last)
 
     def write_waiting(self) -> None:
         """Packs the waiting messages, if there are enough, and writes the waiting samples. One call
         for several samples is faster than one call per sample."""
         if self._chunks:
-            self._chunks[-1].trail.write_waiting_samples()
+            self._chunks[-1].table.write_waiting_samples()
             self._chunks[-1].pack_if_enough()
 
     def prepend(self, older: History) -> None:
@@ -130,7 +130,7 @@ class History:
         first_ns = self._chunks[0].before_ns
         for chunk in older._chunks:
             chunk.seal()
-        earlier_chunks = [c for c in older._chunks if c.trail.count and c.end_ns <= first_ns]
+        earlier_chunks = [c for c in older._chunks if c.table.count and c.end_ns <= first_ns]
         while (
             earlier_chunks
             and self.byte_count + sum(c.nbytes for c in earlier_chunks) > self._budget
@@ -163,14 +163,14 @@ class History:
             self._first = dict(zip(self._counters, accumulate(counts, initial=0), strict=False))
         metrics = [self._registry.index[key] for key in self._metrics]
         parts = metrics, [*self._counters.values()], reader.counters, reader.cores
-        sample_count = self._budget // MIN_CHUNKS // 2 // Trail(*parts, room=1).nbytes
-        trail = Trail(*parts, room=min(CHUNK_SAMPLES, max(1, sample_count)))
+        sample_count = self._budget // MIN_CHUNKS // 2 // SampleTable(*parts, room=1).nbytes
+        table = SampleTable(*parts, room=min(CHUNK_SAMPLES, max(1, sample_count)))
         if self._chunks:
             self._chunks[-1].seal()
             self._sealed_bytes += self._chunks[-1].nbytes
         max_waiting_bytes = min(MAX_PACKED_BYTES, self._budget // MIN_WAITING_PARTS)
         packer = Packer(self._layouts)
-        self._chunks.append(Chunk(reader.copy(), self._now_ns, trail, packer, max_waiting_bytes))
+        self._chunks.append(Chunk(reader.copy(), self._now_ns, table, packer, max_waiting_bytes))
 
     # --- Size and times of the history.
 
@@ -192,17 +192,17 @@ class History:
     @property
     def first_ns(self) -> int | None:
         """Raw time of the end of the oldest sample."""
-        return next((int(c.trail.ends_ns[0]) for c in self._chunks if c.trail.count), None)
+        return next((int(c.table.ends_ns[0]) for c in self._chunks if c.table.count), None)
 
     @property
     def last_ns(self) -> int | None:
         """Raw time of the end of the newest sample."""
         newest = reversed(self._chunks)
-        return next((int(c.trail.ends_ns[-1]) for c in newest if c.trail.count), None)
+        return next((int(c.table.ends_ns[-1]) for c in newest if c.table.count), None)
 
     def times(self) -> Times:
         """Returns the raw times in ns of the ends of all samples, in ascending order."""
-        return np.concatenate([np.zeros(0, np.int64), *(c.trail.ends_ns for c in self._chunks)])
+        return np.concatenate([np.zeros(0, np.int64), *(c.table.ends_ns for c in self._chunks)])
 
     # --- Charts: sums over bins of time. A bin reaches from one edge to the next and includes the
     # second edge. A bin in which no sample ends has the value of the sample that covers it. Unknown
@@ -223,7 +223,7 @@ class History:
         all_rows = row_list == self._rows
 
         def part(chunk: Chunk, samples: slice) -> Float32s:
-            top_and_bottom = chunk.trail.terms[:, places, samples]
+            top_and_bottom = chunk.table.terms[:, places, samples]
             chosen = top_and_bottom if all_rows else top_and_bottom[..., row_list]
             return chosen.transpose(2, 0, 1, 3)
 
@@ -268,8 +268,8 @@ class History:
         """Returns the values of `states` and the turbo ceiling in Hz, (bins, cores, 5)."""
 
         def part(chunk: Chunk, samples: slice) -> Float32s:
-            trail = chunk.trail
-            core_sums = trail.core_terms[samples, trail.cores.core_indexes(cores)]
+            table = chunk.table
+            core_sums = table.core_terms[samples, table.cores.core_indexes(cores)]
             hz = core_sums[:, :, CEILING_ROW:]
             moments = chunk.moments()[samples.start : samples.stop + 1]
             weight = np.where(hz > 0, np.diff(moments)[:, None, None], 0).astype(np.float32)
@@ -284,11 +284,11 @@ class History:
     def _counter_sums(
         self, rows: Sequence[int] | slice, count: int, edges_ns: Times
     ) -> tuple[Floats, Floats]:
-        """Returns the increments and ticks of the `count` rows `rows` of the trail, both (bins,
-        rows)."""
+        """Returns the increments and ticks of the `count` rows `rows` of the sample table, both
+        (bins, rows)."""
 
         def part(chunk: Chunk, samples: slice) -> Float32s:
-            return chunk.trail.counters[:, rows, samples].transpose(2, 0, 1)
+            return chunk.table.counters[:, rows, samples].transpose(2, 0, 1)
 
         sums = self._sums(edges_ns, (2, count), part)
         return sums[:, 0], sums[:, 1]
@@ -299,16 +299,16 @@ class History:
         """Returns sums over the samples that end in each bin, (bins, *shape). `part` returns the
         values of samples of a chunk."""
         chunks = self._chunks_between(int(edges_ns[0]), int(edges_ns[-1]))
-        chunks = [c for c in chunks if c.trail.count]
+        chunks = [c for c in chunks if c.table.count]
         if not chunks:
             return np.zeros((len(edges_ns) - 1, *shape))
-        ends = np.concatenate([c.trail.ends_ns for c in chunks])
+        ends = np.concatenate([c.table.ends_ns for c in chunks])
         starts = ends.searchsorted(edges_ns, side="right")
         first, last, sample_count = int(starts[0]), int(starts[-1]) + 1, 0
         parts = []
         for chunk in chunks:
-            chunk.trail.write_waiting_samples()
-            count = chunk.trail.count
+            chunk.table.write_waiting_samples()
+            count = chunk.table.count
             samples = slice(max(0, first - sample_count), min(count, last - sample_count))
             parts.append(part(chunk, samples))
             sample_count += count
@@ -373,14 +373,14 @@ class History:
                 if isinstance(message, wire.Frame):
                     frames.append(message)
                 if isinstance(message, wire.Note) or message.time_ns >= end_ns:
-                    _add(frames, begin_ns, reader, span)
+                    _add_frames(frames, begin_ns, reader, span)
                     frames.clear()
                 if isinstance(message, wire.Note):
                     reader.apply_hotplug(message)
                     reader.apply_ownership(message)
                 elif message.time_ns >= end_ns:
                     return reader, span
-            _add(frames, begin_ns, reader, span)
+            _add_frames(frames, begin_ns, reader, span)
         raise AssertionError("no such span")
 
     def task_records(self, after_ns: int, until_ns: int) -> list[tuple[int, TaskSnapshot]]:
@@ -407,7 +407,9 @@ class History:
         return records[-1][1] if records else TaskSnapshot()
 
 
-def _add(frames: Sequence[wire.Frame], begin_ns: int, reader: SampleReader, span: Span) -> None:
+def _add_frames(
+    frames: Sequence[wire.Frame], begin_ns: int, reader: SampleReader, span: Span
+) -> None:
     """Reads frames again, and adds the samples that end after `begin_ns`."""
     reader.skip([frame for frame in frames if frame.time_ns <= begin_ns])
     for batch in reader.batches([frame for frame in frames if frame.time_ns > begin_ns]):

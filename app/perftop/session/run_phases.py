@@ -17,8 +17,9 @@ from perftop.session.episodes import RUN_ENDED, RUN_STARTED
 from perftop.session.losses import TaskTimeSpan
 from perftop.session.task_times import RunTimes
 
-HALF_A_CPU = 0.5
-"""Half a CPU: sums of busy shares are rounded to whole CPUs, so 15.5 of 16 CPUs count as all."""
+CPU_TOLERANCE = 0.5
+"""Tolerance in CPUs: sums of busy shares are rounded to whole CPUs, so 15.5 of 16 CPUs count as
+all."""
 MAX_NAMES = 256
 
 
@@ -35,8 +36,8 @@ class BusyCpus:
         or unknown. `snapshots`: by index of the first sample for which each is the latest."""
         is_known = np.isfinite(util)
         count, busy_cpus = is_known.sum(axis=1), np.where(is_known, util, 0.0).sum(axis=1)
-        none_busy, all_busy = busy_cpus < HALF_A_CPU, busy_cpus >= count - HALF_A_CPU
-        kind = np.where(busy_cpus < 1 + HALF_A_CPU, 3, 4)
+        none_busy, all_busy = busy_cpus < CPU_TOLERANCE, busy_cpus >= count - CPU_TOLERANCE
+        kind = np.where(busy_cpus < 1 + CPU_TOLERANCE, 3, 4)
         kind[all_busy], kind[none_busy], kind[count == 0] = 2, 1, 0
         seconds = np.array([self.none_s, self.all_s, self.one_s, self.between_s])
         self.none_s, self.all_s, self.one_s, self.between_s = add_samples(
@@ -55,7 +56,7 @@ class BusyCpus:
         """The task that ran most while one CPU was busy, if for at least half of that time; else
         ''."""
         name = max(self._alone_s, key=lambda task: self._alone_s[task], default="")
-        return name if name and self._alone_s[name] >= HALF_A_CPU * self.one_s else ""
+        return name if name and self._alone_s[name] >= 0.5 * self.one_s else ""
 
 
 # --- Phases of a job: from one mark to the next or, without marks, periods in which the same

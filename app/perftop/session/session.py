@@ -163,13 +163,13 @@ class Session:
                     if not self.frames:
                         self._apply_baseline(frames[0])
                         yield frames[:1]
-                    yield from self._parts_of_frames(frames, due_ns)
+                    yield from self._apply_in_parts(frames, due_ns)
                     self._detection.release_batch()
                     if self.history is not None:
                         self.history.write_waiting()
                 batch = batch[len(frames) or 1 :]
 
-    def _parts_of_frames(
+    def _apply_in_parts(
         self, frames: Sequence[wire.Frame], due_ns: Callable[[], int]
     ) -> Iterator[Sequence[wire.Message]]:
         """Applies frames that can be computed together, and yields parts. This is a separate
@@ -201,7 +201,7 @@ class Session:
         self.dropped_frames, self.late_samples = frame.lost, frame.late
         self._apply_records(frame, TaskSnapshot.from_records(frame.records))
         self._detection.quotas.process_records(frame.records, frame.time_ns)
-        self._notice_suspension(frame)
+        self._mark_suspension(frame)
         if self.history is not None:
             self.history.keep_baseline(frame, self.reader)
         self._span.start_ns = self.run.start_ns = frame.time_ns
@@ -245,7 +245,7 @@ class Session:
                 ran_s, waited_s = self.run_times.add_snapshot(snapshot, since_ns, until_ns)
                 if self.neighbours.watched_job.name is None:
                     self._losses.add_wait(waited_s, ran_s)
-            self._notice_suspension(frame)
+            self._mark_suspension(frame)
         watched_job = self.neighbours.watched_job
         if watched_job.time_ns == self.now_ns:
             new_activity = (thread.latest_activity() for thread in watched_job.last_threads)
@@ -283,7 +283,7 @@ class Session:
                 del self.details[pid]
         self.hints.read_records(frame.records)
 
-    def _notice_suspension(self, frame: wire.Frame) -> None:
+    def _mark_suspension(self, frame: wire.Frame) -> None:
         """Adds a mark if the machine was suspended since the previous frame."""
         before_ns = self._suspensions[-1][1] if self._suspensions else 0
         now_ns = suspended_ns(frame)

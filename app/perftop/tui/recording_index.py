@@ -27,7 +27,7 @@ import numpy as np
 import perfprobe
 import perftop
 from perfprobe import wire
-from perftop.base import GC_THRESHOLD, KEPT_BYTES, files
+from perftop.base import GC_THRESHOLD, MALLOC_WARM_UP_BYTES, files
 from perftop.base.errors import Failed
 from perftop.base.files import OwnDirectory
 from perftop.model import confidence
@@ -299,7 +299,7 @@ def _sums_note(session: Session, history: LossHistory) -> wire.Note:
 
 def main() -> None:
     os.nice(NICENESS)
-    bytes(KEPT_BYTES)
+    bytes(MALLOC_WARM_UP_BYTES)
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
     with contextlib.suppress(BrokenPipeError):

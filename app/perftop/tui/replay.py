@@ -57,7 +57,7 @@ class ReplaySource(StreamSource):
         """Number of marks that the user has set in this replay. They are not stored in the file."""
         self._remarks = [] if recording.checked else [file.UNCHECKED_NOTICE]
         """Remarks about the recording that have not been reported yet."""
-        self._remarks += [file.STILL_WRITTEN_NOTICE] if recording.is_growing else []
+        self._remarks += [file.BEING_WRITTEN_NOTICE] if recording.is_growing else []
         self._damage: str | None = None
         """The damage to the file that was reported last; None if there is none."""
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from perfprobe import wire
-from perftop.base import KEPT_BYTES, files
+from perftop.base import MALLOC_WARM_UP_BYTES, files
 from perftop.base.errors import USAGE, Failed, discard_writes, output_failure
 from perftop.base.text import player_time, running_time, show_progress
 from perftop.process.command_window import CommandWindow
@@ -110,7 +110,7 @@ def read_with_progress(
     """Provides an iterator over the messages of a recording. If reading is slow and stderr is a
     terminal, a line there shows the progress until the end of the block. `quiet`: never show it,
     because the output is on the terminal as well."""
-    bytes(KEPT_BYTES)
+    bytes(MALLOC_WARM_UP_BYTES)
     is_shown = not quiet and sys.stderr.isatty()
     try:
         yield _show_reading(source, name) if is_shown else source.messages()

@@ -274,7 +274,7 @@ def run_selftest(args: argparse.Namespace) -> int:
         if args.host is None:  # the file describes this machine, for the screen on it
             files.save_findings(answer)
     except OSError as error:
-        failed = failure_to_write(str(files.findings_file()), error)
+        failed = failure_to_write(str(files.findings_path()), error)
         print_error(f"the result was not saved, so the screen will not warn: {failed}")
     with machine.checked_answer(args):
         machine.print_answer(answer, selftest_lines, as_json=args.json)

@@ -21,7 +21,7 @@ from perftop.model.kinds import Episode
 from perftop.model.numbers import is_event_key
 from perftop.output import stat_lines, stat_text, why_report, why_text
 from perftop.output.export.fields import chosen_fields, with_events
-from perftop.output.export.json_lines import only_measures
+from perftop.output.export.json_lines import select_measures
 from perftop.output.run_summary import run_line, time_use_lines
 from perftop.output.stat_lines import SCREEN_LINES, Line, StatTable
 from perftop.output.stat_text import Measurement
@@ -139,7 +139,7 @@ class Stat(MeasuredConsumer):
     def on_interval(self, interval: Interval) -> None:
         if self._args.json:
             line = stat_lines.interval_line(self.session, interval)
-            self._print_json(only_measures(line, self._fields))
+            self._print_json(select_measures(line, self._fields))
         else:
             self._print([*self._heading(), *self._table.lines(interval)])
 
@@ -150,7 +150,7 @@ class Stat(MeasuredConsumer):
             self.on_episode_end(episode)
         line = self.measurement.line(self.session)
         if self._args.json:
-            self._print_json(only_measures(line, self._fields))
+            self._print_json(select_measures(line, self._fields))
             return
         argv = None if self.job is None else self.job.argv
         tally, brief = self.measurement.tally, self._args.brief

@@ -202,7 +202,7 @@ def _compared_pairs(
 def _read_lines(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]:
     """Returns the runs or phases in a file of JSON lines or a recording. Adds a text to `damages`
     if the file is damaged."""
-    from perftop.output.compare.readings import ForeignFile, parse_json_lines
+    from perftop.output.compare.readings import ForeignFileError, parse_json_lines
 
     if path == Path("-"):
         raise Failed("diff cannot read stdin: save the recording to a file and name it", USAGE)
@@ -222,7 +222,7 @@ def _read_lines(path: Path, damages: list[str], *, by_mark: bool) -> list[Readin
         return _recorded_readings(path, damages, by_mark=by_mark)
     try:
         readings, damage = parse_json_lines(content.decode("utf-8", "replace").splitlines())
-    except ForeignFile as foreign:
+    except ForeignFileError as foreign:
         raise Failed(f"{path} cannot be compared: {foreign}; {COMPARABLE_FILES}", DAMAGED) from None
     damages += [] if damage is None else [f"{path}: {damage}"]
     return readings
@@ -230,7 +230,7 @@ def _read_lines(path: Path, damages: list[str], *, by_mark: bool) -> list[Readin
 
 def _recorded_readings(path: Path, damages: list[str], *, by_mark: bool) -> list[Reading]:
     from perftop.output.compare.readings import RecordingReader
-    from perftop.recording.file import STILL_WRITTEN_NOTICE, damage_suffix, open_source
+    from perftop.recording.file import BEING_WRITTEN_NOTICE, damage_suffix, open_source
     from perftop.verbs.headless import read_with_progress
 
     try:
@@ -249,7 +249,7 @@ def _recorded_readings(path: Path, damages: list[str], *, by_mark: bool) -> list
         text = f"{path} has {missing_part}{damage}; nothing was compared"
         raise Failed(text, DAMAGED if damage else USAGE)
     if source.is_growing:
-        print_error(f"{path}: {STILL_WRITTEN_NOTICE}")
+        print_error(f"{path}: {BEING_WRITTEN_NOTICE}")
     damages += [] if source.damage is None else [f"{path}: {source.damage}"]
     return readings
 
@@ -398,7 +398,7 @@ class Export(Follower):
 
     def on_episode_start(self, episode: Episode) -> None:
         if self._is_chosen(episode):
-            self.export_format.write_beginning(episode)
+            self.export_format.write_episode_start(episode)
 
     def on_interval(self, interval: Interval) -> None:
         self.export_format.write_interval(interval)
@@ -441,13 +441,13 @@ def _export_output(
     source: Path, output: Path | None, export_format: str, *, force: bool
 ) -> contextlib.AbstractContextManager[BinaryIO]:
     from perftop.base import files
-    from perftop.recording.file import refuse_as_output
+    from perftop.recording.file import check_output_path
 
     if output is None:
         if export_format == "parquet" and sys.stdout.isatty():
             raise Failed("parquet cannot be written to a terminal: use -o FILE", USAGE)
         return contextlib.nullcontext(sys.stdout.buffer)
-    refuse_as_output(source, output)
+    check_output_path(source, output)
     return files.create(output, force=force)
 
 

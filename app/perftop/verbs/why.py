@@ -75,14 +75,14 @@ def _run_on_file(args: argparse.Namespace) -> int:
         raise Failed(text, USAGE)
     options.refuse_probe_options(args, "is only for measuring; the recording has its own")
     with options.fast_imports():
-        from perftop.recording.file import open_source, refuse_as_output, report_damage
+        from perftop.recording.file import check_output_path, open_source, report_damage
         from perftop.verbs.headless import open_output, read_with_progress
         from perftop.verbs.measuring import Why
 
         work = Why(args)
     path: Path = args.file
     if args.output is not None:
-        refuse_as_output(path, args.output)
+        check_output_path(path, args.output)
     with open_output(args) as work.out:
         try:
             with open_source(path) as source:

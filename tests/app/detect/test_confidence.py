@@ -36,7 +36,7 @@ def causes_in_code() -> set[tuple[str, str]]:
                     ast.Attribute(_, "begin"), [ast.Constant(kind), ast.Constant(cause), *_]
                 ):
                     pairs.add((str(kind), str(cause)))
-                case ast.Call(ast.Name("_verdict"), [ast.Constant(cause)]):
+                case ast.Call(ast.Name("_cause_verdict"), [ast.Constant(cause)]):
                     pairs.add(("turbo-drop", str(cause)))
     return pairs
 

@@ -16,7 +16,7 @@ from sim_streams import Timed, messages_lasting
 
 from perfprobe import wire
 from perftop.detect.engine import RunningEpisodes
-from perftop.detect.pipeline import WHOLE_READ_CAUSE, SuspectCounters
+from perftop.detect.pipeline import TIME_STAMP_CAUSE, SuspectCounters
 from perftop.model.delta import Doubt
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleReader
@@ -176,14 +176,14 @@ def test_a_disturbance_of_all_cpus_is_one_episode() -> None:
     assert detector.running == []
     assert times_in_samples(one) == (list(range(1024)), 1, 2)
     assert (one.cause, one.evidence) == (
-        WHOLE_READ_CAUSE,
-        {WHOLE_READ_CAUSE: "backwards", "samples": 1},
+        TIME_STAMP_CAUSE,
+        {TIME_STAMP_CAUSE: "backwards", "samples": 1},
     )
 
 
 def test_a_failed_read_is_not_a_takeover() -> None:
     _, ended = play({3: BACK, 0: FAST, 1: BACK})
-    assert sorted((e.cause, e.cpus) for e in ended) == [("ref", [0]), (WHOLE_READ_CAUSE, [1, 3])]
+    assert sorted((e.cause, e.cpus) for e in ended) == [("ref", [0]), (TIME_STAMP_CAUSE, [1, 3])]
 
 
 def test_each_cpu_may_show_a_takeover_in_a_different_sample() -> None:

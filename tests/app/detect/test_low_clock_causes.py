@@ -17,8 +17,8 @@ from perftop.detect.low_clock_causes import (
     DropCase,
     DropCounts,
     evidence,
-    verdict,
-    verdicts,
+    find_cause,
+    possible_causes,
 )
 from perftop.model.confidence import OUTSIDE_CPU, ClockCap, PolledBits, RegisterBit, ValueWithMax
 from perftop.model.counters import Counters
@@ -172,7 +172,7 @@ NONE: dict[str, Any] = {"limit_reasons": flags_seen_by_polls()}
 ])  # fmt: skip
 def test_counters_name_each_cause(cause: str, confidence: str, values: Any) -> None:
     result = drop_case(**values)
-    assert verdict(result) == (cause, confidence)
+    assert find_cause(result) == (cause, confidence)
     assert evidence(result, cause)
 
 
@@ -191,7 +191,7 @@ def test_counters_name_each_cause(cause: str, confidence: str, values: Any) -> N
     {"core_throttled_s": 0.0, "package_throttles": 0.0},
 ])  # fmt: skip
 def test_unrelated_signs_leave_the_cause_unknown(values: Any) -> None:
-    assert verdict(drop_case(**values)) == ("unknown", "unknown")
+    assert find_cause(drop_case(**values)) == ("unknown", "unknown")
 
 
 @pytest.mark.parametrize(("cause", "key", "limit", "more"), [
@@ -206,13 +206,13 @@ def test_unrelated_signs_leave_the_cause_unknown(values: Any) -> None:
 def test_a_cause_counts_from_its_limit_on(
     cause: str, key: str, limit: float, more: dict[str, Any]
 ) -> None:
-    assert verdict(case_of(**{key: limit}, **more)).cause == cause
-    assert verdict(case_of(**{key: 0.999 * limit}, **more)).cause == "unknown"
+    assert find_cause(case_of(**{key: limit}, **more)).cause == cause
+    assert find_cause(case_of(**{key: 0.999 * limit}, **more)).cause == "unknown"
 
 
 @pytest.mark.parametrize(("polls", "cause"), [(1.0, "thermal"), (0.9, "unknown")])
 def test_a_limit_counts_from_a_tenth_of_the_polls_on(polls: float, cause: str) -> None:
-    assert verdict(drop_case(limit_reasons=flags_seen_by_polls(thermal=polls))).cause == cause
+    assert find_cause(drop_case(limit_reasons=flags_seen_by_polls(thermal=polls))).cause == cause
 
 
 @pytest.mark.parametrize(("cause", "key", "limit", "name", "value"), [
@@ -269,12 +269,12 @@ def test_a_share_of_a_counter_in_another_block_is_not_computed() -> None:
         increments.delta(counters, {"cycles": 1e9, "ref": 1e9, "license_1": 9e8, "x": 1e9}),
         SampleReader(hello).cores,
     )
-    assert verdict(DropCase(DropCounts(tally, sums[0]), None, False)).cause == "unknown"
+    assert find_cause(DropCase(DropCounts(tally, sums[0]), None, False)).cause == "unknown"
 
 
 def test_steal_lowers_the_clock_of_a_guest() -> None:
-    assert verdict(drop_case(is_guest=True, stat_steal_s=0.05)) == ("hypervisor", "inferred")
-    assert verdict(drop_case(is_guest=True, stat_steal_s=0.04)).cause == "unknown"
+    assert find_cause(drop_case(is_guest=True, stat_steal_s=0.05)) == ("hypervisor", "inferred")
+    assert find_cause(drop_case(is_guest=True, stat_steal_s=0.04)).cause == "unknown"
     assert (
         evidence(drop_case(is_guest=True, stat_steal_s=0.25), "hypervisor")["steal_share"] == 0.25
     )
@@ -291,12 +291,12 @@ def test_rules_are_applied_in_order() -> None:
     )
     order = []
     everything = drop_case(ClockCap("scaling_max_freq", 2e9), True, **values)
-    every = [result.cause for result in verdicts(everything)]
-    order.append(verdict(everything).cause)
+    every = [result.cause for result in possible_causes(everything)]
+    order.append(find_cause(everything).cause)
     for gone in (set[str](), {"limit_reasons"}, {"license_2"}, {"energy_j"}, {"hwp_max"}):
         for key in gone:
             del values[key]
-        order.append(verdict(drop_case(None, True, **values)).cause)
+        order.append(find_cause(drop_case(None, True, **values)).cause)
     assert order == ["policy", "thermal", "license", "power-pl1", "hwp", "hypervisor"]
     assert every == order
 
@@ -305,7 +305,7 @@ def test_the_most_frequent_limit_is_the_cause() -> None:
     result = drop_case(
         limit_reasons=flags_seen_by_polls(PL1=9, thermal=3, max_turbo_limit=10, bit_2=0.2)
     )
-    assert verdict(result) == ("power-pl1", "measured")
+    assert find_cause(result) == ("power-pl1", "measured")
     bits = (
         RegisterBit(3, "PL1", 36),
         RegisterBit(1, "thermal", 12),
@@ -334,7 +334,7 @@ def test_a_bit_counts_from_one_poll_on_as_a_mean_over_cores(count: float, cause:
     """A cause without its evidence would be a guess."""
     tally = CounterTally(reader().counters, ["core_thermal"])
     case = DropCase(DropCounts(tally, np.array([2.0, count, 0.0, 0.0, 0.0, 0.0])), None, False)
-    assert verdict(case).cause == cause
+    assert find_cause(case).cause == cause
     assert ("core_thermal" in evidence(case, cause)) == (cause == "thermal")
 
 
@@ -367,10 +367,10 @@ def test_prochot_on_a_cool_cpu_is_external(values: dict[str, Any]) -> None:
 def test_any_of_the_counters_may_be_absent() -> None:
     for key in (*USED_COUNTERS, "cycles", "pcu_ticks"):
         known = {c.key for c in (*CPU, *CORE, *PACKAGE)} - {key}
-        assert verdict(drop_case(only=known)).cause == "unknown"
-    assert verdict(drop_case(only={"ref"})).cause == "unknown"
+        assert find_cause(drop_case(only=known)).cause == "unknown"
+    assert find_cause(drop_case(only={"ref"})).cause == "unknown"
     without = {"license_2", "pcu_thermal", "ref"}
-    assert verdict(drop_case(only=without, license_2=1e9, pcu_thermal=1e9)).cause == "unknown"
+    assert find_cause(drop_case(only=without, license_2=1e9, pcu_thermal=1e9)).cause == "unknown"
 
 
 def test_evidence_of_one_core_is_not_used_for_another() -> None:
@@ -379,7 +379,7 @@ def test_evidence_of_one_core_is_not_used_for_another() -> None:
     cycles = np.array([0.0, 0.0, 0.8e9, 0.0] * 2)
     delta = increments.delta(result.counters, {"cycles": 1e9, "license_2": cycles})
     sums = tally.sums(delta, result.cores)
-    causes = [verdict(DropCase(DropCounts(tally, row), None, False)).cause for row in sums]
+    causes = [find_cause(DropCase(DropCounts(tally, row), None, False)).cause for row in sums]
     assert causes == ["unknown", "unknown", "license", "unknown"]
 
 
@@ -424,15 +424,15 @@ def test_counters_of_an_invalid_shape_are_ignored_or_used_for_all() -> None:
 
 def test_the_p_state_limit_of_amd_is_evidence_but_not_a_cause() -> None:
     result = drop_case(pstate_limit=1.0)
-    assert verdict(result) == ("unknown", "unknown")
+    assert find_cause(result) == ("unknown", "unknown")
     assert evidence(result, "unknown")["pstate_limit"] == 1.0
     assert "pstate_limit" not in evidence(drop_case(pstate_limit=0.0), "unknown")
 
 
 def test_a_license_from_scaled_counts_is_inferred() -> None:
     wide = drop_case(**WIDE)
-    assert verdict(wide) == ("license", "measured")
-    assert verdict(wide._replace(is_scaled=True)) == ("license", "inferred")
+    assert find_cause(wide) == ("license", "measured")
+    assert find_cause(wide._replace(is_scaled=True)) == ("license", "inferred")
 
 
 WITHOUT_HWP = {counter.key for counter in (*CPU, *CORE, *PACKAGE)} - {"hwp_max", "hwp_highest"}
@@ -450,9 +450,9 @@ def test_a_governor_is_named_if_no_limit_was_seen(
     cause: str, governor: str, values: dict[str, Any]
 ) -> None:
     facts = drop_case(only=WITHOUT_HWP, governor=governor, **values)
-    assert verdict(facts).cause == cause
+    assert find_cause(facts).cause == cause
     if cause == "governor":
-        assert verdict(facts).confidence == "inferred"
+        assert find_cause(facts).confidence == "inferred"
         words = subject_of(
             Episode("turbo-drop", [0], 0, cause=cause, evidence=evidence(facts, cause))
         )
@@ -461,4 +461,4 @@ def test_a_governor_is_named_if_no_limit_was_seen(
 
 def test_hardware_that_chooses_the_clock_ignores_the_governor() -> None:
     facts = drop_case(governor="powersave", hwp_max=35.0, hwp_highest=35.0, **NONE)
-    assert verdict(facts).cause == "unknown"
+    assert find_cause(facts).cause == "unknown"

@@ -24,7 +24,7 @@ from perftop.detect.siblings import (
     UndisturbedPrograms,
     _SiblingWork,
 )
-from perftop.detect.watched_job import _wait_for_each_other
+from perftop.detect.watched_job import _do_threads_compete
 from perftop.model.confidence import CrowdedCpu, Hypervisor, TaskOnCpu, ValueWithMax
 from perftop.model.kinds import Episode
 from perftop.model.tasks import RunningTasks, ThreadActivity
@@ -431,7 +431,7 @@ def test_threads_wait_for_each_other_if_they_run_for_half_of_the_waits(
     threads: list[tuple[float, float, float]], *, for_each_other: bool
 ) -> None:
     """Threads have the seconds for which they were observed, ran and waited."""
-    assert _wait_for_each_other([ThreadActivity(*times) for times in threads]) == for_each_other
+    assert _do_threads_compete([ThreadActivity(*times) for times in threads]) == for_each_other
 
 
 def test_waits_begin_and_end_in_the_right_sample() -> None:

@@ -28,7 +28,7 @@ import perfprobe
 import perftop
 from perftop.base.errors import UNAVAILABLE, Failed
 from perftop.process import launch
-from perftop.process.launch import CONNECT_S, ssh_command, ssh_host
+from perftop.process.launch import CONNECT_TIMEOUT_S, ssh_command, ssh_host
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_a_refused_connection_has_a_reason(
     assert (str(failed.value), failed.value.status) == (f"unix:/run/p: {why}", UNAVAILABLE)
     path, own_socket = attempts
     assert isinstance(own_socket, Refused)
-    assert (path, own_socket.fileno(), own_socket.gettimeout()) == ("/run/p", -1, CONNECT_S)
+    assert (path, own_socket.fileno(), own_socket.gettimeout()) == ("/run/p", -1, CONNECT_TIMEOUT_S)
 
 
 def test_a_server_that_ends_within_a_message_is_a_broken_link(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from nightly import cases_by_day
 
 from perfprobe import wire
 from perftop.base.errors import Failed
-from perftop.model.differences import USELESS_ROW
+from perftop.model.differences import UNUSABLE_ROW
 from perftop.process import link, streams
 from perftop.process.launch import Probe, ssh_command
 from perftop.process.link import StreamJoiner
@@ -93,7 +93,7 @@ def test_a_broken_link_leaves_a_gap(hosts: fake_ssh.Hosts) -> None:
         if not later:
             return False
         # A busy machine misses some reads, and some take too long for a difference.
-        is_usable = row_flags(later) & (wire.ROW_SAMPLED | USELESS_ROW) == wire.ROW_SAMPLED
+        is_usable = row_flags(later) & (wire.ROW_SAMPLED | UNUSABLE_ROW) == wire.ROW_SAMPLED
         return bool((is_usable.sum(axis=0) > 1).all())
 
     received = read(is_finished)

@@ -14,7 +14,7 @@ from perftop.base.errors import Failed
 from perftop.model.kinds import Episode
 from perftop.recording import ring as black_box
 from perftop.recording.file import (
-    STILL_WRITTEN_NOTICE,
+    BEING_WRITTEN_NOTICE,
     RecordingDirectory,
     open_recording,
     open_source,
@@ -233,7 +233,7 @@ def test_a_growing_ring_is_not_reported_as_damaged(
             assert len(list(source.messages())) == 50
         assert report_damage("box", source) == 0
         assert capsys.readouterr().err == (
-            f"perftop: box: {STILL_WRITTEN_NOTICE}\n" if growing else ""
+            f"perftop: box: {BEING_WRITTEN_NOTICE}\n" if growing else ""
         )
         if growing:
             box.end()

@@ -139,10 +139,10 @@ def test_a_hanging_disk_blocks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         write(fd, data, offset)
 
     monkeypatch.setattr(writer, "write_all", write_all)
-    monkeypatch.setattr(writer, "END_S", 0.05)
+    monkeypatch.setattr(writer, "MAX_END_WAIT_S", 0.05)
     played = RecordedSession()
     monkeypatch.setattr(
-        writer, "WAITING_BYTES", 10 * (1000 + wire.frame_bytes(played.machine.hello))
+        writer, "MAX_WAITING_BYTES", 10 * (1000 + wire.frame_bytes(played.machine.hello))
     )
     played.frames(0, 5)
     played.recorder.toggle()

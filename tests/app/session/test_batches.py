@@ -310,5 +310,5 @@ def test_skipped_samples_change_no_episode(scenario: str, monkeypatch: pytest.Mo
         return repr(session.log.in_range(0, 1 << 62))
 
     skipping = episodes()
-    monkeypatch.setattr(Detection, "_gaps", lambda _, batch: np.ones(len(batch), bool))
+    monkeypatch.setattr(Detection, "_gap_mask", lambda _, batch: np.ones(len(batch), bool))
     assert episodes() == skipping

@@ -127,7 +127,7 @@ def test_a_full_disk_is_reported_with_the_file_name(
     monkeypatch.setattr(files, "save_findings", full)
     assert verb(ANSWER, 1, "--json") == 1
     printed = capsys.readouterr().err
-    assert f"cannot write {files.findings_file()}: No space left on device" in printed
+    assert f"cannot write {files.findings_path()}: No space left on device" in printed
 
 
 def test_the_screen_shows_the_warning() -> None:

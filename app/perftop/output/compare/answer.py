@@ -22,7 +22,7 @@ from perftop.output.compare.comparison import (
     lost_share,
     side_values,
 )
-from perftop.output.compare.readings import format_like, number_of, shared_state
+from perftop.output.compare.readings import find_number, format_like, shared_state
 from perftop.output.compare.statistics import MAX_RUNS_NEEDED, runs_needed, smallest_difference
 from perftop.output.run_summary import setting_label, value_text
 from perftop.output.sentences import mid_sentence
@@ -38,18 +38,18 @@ only a placeholder is printed."""
 TIME_KEYS = ("run_s", "length_s")
 
 
-def headline(compared: Sequence[Comparison]) -> str:
-    return " ".join(answer_sentences(compared))
+def headline(comparisons: Sequence[Comparison]) -> str:
+    return " ".join(answer_sentences(comparisons))
 
 
-def answer_sentences(compared: Sequence[Comparison]) -> list[str]:
+def answer_sentences(comparisons: Sequence[Comparison]) -> list[str]:
     """Returns a sentence about the run time, with a reason, if it clearly differs or if there is
     only one run per side; then one about the clear difference with the highest `clarity`. If only
     the latter is clear, it is first, and the run time second."""
-    rows = [(phase, row) for phase in compared for row in phase.rows if row.is_clear]
+    rows = [(phase, row) for phase in comparisons for row in phase.rows if row.is_clear]
     phase, row = max(rows, key=lambda pair: pair[1].clarity, default=(None, None))
     if phase is None or row is None:
-        return _sentences_without_difference(compared)
+        return _sentences_without_difference(comparisons)
     place = safe_text(phase.label, MAX_NAME_LENGTH)
     if phase.within_runs and any(row.interval is not None for row in phase.rows):
         place = f"{place} of these two runs" if place else "these two runs"
@@ -156,8 +156,8 @@ def _cause_text(phase: Comparison, row: Row) -> str:
     return f": {name} takes {'less' if row.verdict == 'better' else 'more'} from it"
 
 
-def _sentences_without_difference(compared: Sequence[Comparison]) -> list[str]:
-    phases = [(phase, row) for phase in compared for row in phase.rows]
+def _sentences_without_difference(comparisons: Sequence[Comparison]) -> list[str]:
+    phases = [(phase, row) for phase in comparisons for row in phase.rows]
     phases.sort(key=lambda pair: pair[1].number.key not in TIME_KEYS)
     with_noise = [pair for pair in phases if pair[1].interval is not None]
     rows = [row for _, row in phases]
@@ -169,7 +169,7 @@ def _sentences_without_difference(compared: Sequence[Comparison]) -> list[str]:
             return sentences
     if not with_noise or any(row.verdict == UNSTEADY for row in rows):
         # the cause whose lost time differs most
-        largest = max(compared, key=lambda p: max(map(abs, p.extra_loss.values()), default=0.0))
+        largest = max(comparisons, key=lambda p: max(map(abs, p.extra_loss.values()), default=0.0))
         sentences = ["Inconclusive: one run per side."]
         for cause, extra_share in [*largest.extra_loss.items()][:1]:
             place = f" in {safe_text(largest.label, MAX_NAME_LENGTH)}" if largest.label else ""
@@ -204,19 +204,21 @@ def _detection_power(phase: Comparison, row: Row, rows: int) -> tuple[float, int
     return smallest_difference(sd, count, rows), runs_needed(sd, abs(row.change), rows)
 
 
-def next_step(compared: Sequence[Comparison]) -> str:
+def next_step(comparisons: Sequence[Comparison]) -> str:
     """Returns advice on how to get a clear result for the run time, or for the first number with
     known noise; '' if the result is clear or nothing would help. With one run per side, the advice
     is to repeat the run."""
-    rows = [row for phase in compared for row in phase.rows if row.number.key == "run_s"]
+    rows = [row for phase in comparisons for row in phase.rows if row.number.key == "run_s"]
     if any(row.verdict == ONE_RUN and abs(row.change) >= RESOLUTION for row in rows):
-        return _repeat_command(compared[0])
-    pairs = [(phase, row) for phase in compared for row in phase.rows if row.interval is not None]
+        return _repeat_command(comparisons[0])
+    pairs = [
+        (phase, row) for phase in comparisons for row in phase.rows if row.interval is not None
+    ]
     pairs.sort(key=lambda pair: pair[1].number.key not in TIME_KEYS)
     if not pairs or pairs[0][1].is_clear or pairs[0][1].is_same:
         return ""
     phase, row = pairs[0]
-    power = _detection_power(phase, row, sum(len(phase.rows) for phase in compared))
+    power = _detection_power(phase, row, sum(len(phase.rows) for phase in comparisons))
     if power is None:
         return ""
     steps, runs = [], (*phase.side_a, *phase.side_b)
@@ -269,9 +271,9 @@ def work_sentence(phase: Comparison) -> str:
     return text + "."
 
 
-def open_questions(compared: Sequence[Comparison]) -> Iterator[str]:
+def open_questions(comparisons: Sequence[Comparison]) -> Iterator[str]:
     """Yields a sentence for each question that the comparison leaves open."""
-    first, rows = compared[0], [row for phase in compared for row in phase.rows]
+    first, rows = comparisons[0], [row for phase in comparisons for row in phase.rows]
     is_clear = any(row.is_clear for row in rows)
     linked_labels = [
         setting_label(state.key) for state in first.differing_states if state.explained_keys
@@ -301,7 +303,7 @@ def open_questions(compared: Sequence[Comparison]) -> Iterator[str]:
         yield f"noise of {join_words([*unsteady])}: {slow} too slowly for runs of this length"
     for side, keys in zip("AB", first.keys_of_one_side, strict=True):
         if keys:  # an event's two numbers share a plain name: list it once
-            lacking = dict.fromkeys(number_of(key).plain_name for key in keys)
+            lacking = dict.fromkeys(find_number(key).plain_name for key in keys)
             yield f"{join_words([*lacking])}: only {side} has it"
 
 

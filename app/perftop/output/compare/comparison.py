@@ -13,8 +13,8 @@ from perftop.model.numbers import Number
 from perftop.output.compare.readings import (
     ON_REQUEST_KEYS,
     Reading,
+    find_number,
     format_like,
-    number_of,
     row_keys,
     shared_state,
 )
@@ -195,7 +195,7 @@ def _compare_numbers(a: list[Reading], b: list[Reading], keys: Sequence[str] | N
     pairs = []
     for key in row_keys(reading.numbers for reading in (*a, *b)):
         is_requested = key not in ON_REQUEST_KEYS if keys is None else key in keys
-        pair = _compare_number(number_of(key), a, b) if is_requested else None
+        pair = _compare_number(find_number(key), a, b) if is_requested else None
         if pair is None or (pair.number.unit != "ratio" and pair.side_a == 0):
             # A side lacks the number, or it is 0 in A, so the change in B has no percentage.
             continue

@@ -114,7 +114,7 @@ ON_REQUEST_KEYS = frozenset({"kernel_cycles"})
 """Keys that are compared only if the user asks for them."""
 
 
-def number_of(key: str) -> Number:
+def find_number(key: str) -> Number:
     """Returns the declaration of the number with this key, which may be an event's."""
     number = NUMBERS.get(key) or RARE_METRICS.get(key)
     if number is not None:
@@ -236,29 +236,29 @@ def shared_state(readings: Sequence[Reading]) -> Line:
     return state
 
 
-class ForeignFile(Exception):  # noqa: N818 - the name describes the input, not an error
+class ForeignFileError(Exception):
     """Raised for JSON lines that are damaged or from another program; the message says which."""
 
 
 def parse_json_lines(lines: Iterable[str]) -> tuple[list[Reading], str | None]:
     """Parses the output of `stat --json`, `stat -r --json` or `summary --json`. Returns the
-    readings, and a description of any damage or None. Raises ForeignFile if the lines are not such
-    output."""
+    readings, and a description of any damage or None. Raises ForeignFileError if the lines are not
+    such output."""
     readings: list[Reading] = []
     for index, text in enumerate(lines):
         if not text.strip():
             continue
         try:
             line = json.loads(text, parse_int=_bounded_int)
-            reading = _reading_of_line(line) if isinstance(line, dict) else None
+            reading = _parse_line(line) if isinstance(line, dict) else None
         except (ValueError, OverflowError, RecursionError, KeyError, TypeError, AttributeError):
             if not readings:
-                raise ForeignFile(f"line {index + 1} is not from perftop") from None
+                raise ForeignFileError(f"line {index + 1} is not from perftop") from None
             damage = f"line {index + 1} is cut or damaged; the lines before it were compared"
             return readings, damage
         readings += [reading] if reading is not None and len(readings) < MAX_READINGS else []
     if not readings:
-        raise ForeignFile("it has no summary, phase or run line")
+        raise ForeignFileError("it has no summary, phase or run line")
     return readings, None
 
 
@@ -269,11 +269,11 @@ def _bounded_int(digits: str) -> int:
     return value
 
 
-def _reading_of_line(line: Line) -> Reading | None:
+def _parse_line(line: Line) -> Reading | None:
     kind = line.get("type")
     if kind == "run":
         if line.get("side"):
-            raise ForeignFile("it has runs of two commands, which its last line compares")
+            raise ForeignFileError("it has runs of two commands, which its last line compares")
         return None if line.get("warmup") else parse_reading(line)
     if kind == "phase":
         label = str(line["label"])
@@ -417,7 +417,7 @@ class RunSeries:
         numbers that grow with time."""
         parts: dict[str, tuple[Floats, Floats]] = {}
         for key, (times_ns, amounts, sizes) in self.sums().items():
-            if not number_of(key).is_unbounded:
+            if not find_number(key).is_unbounded:
                 is_inside = (times_ns >= since_ns) & (times_ns <= until_ns)
                 parts[key] = np.diff(amounts[is_inside]), np.diff(sizes[is_inside])
         return parts

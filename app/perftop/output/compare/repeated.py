@@ -45,7 +45,7 @@ HEADINGS = {
     "disk_s": "disk s", "energy_j": "kJ",
 }  # fmt: skip
 """Columns of the table, by key of the number."""
-NAMES = [Column("", "run", 6, is_left=True, gap=0), Column("", "status", 6)]
+NAME_COLUMNS = [Column("", "run", 6, is_left=True, gap=0), Column("", "status", 6)]
 CELL_WIDTH, MAX_NAME_LENGTH, WIDTH = 8, 24, 80
 DETECTABLE_CHANGES = (0.05, 0.02, 0.01)
 """Relative changes of the run time for which the text says how many runs would detect them."""
@@ -199,7 +199,7 @@ def run_json(run: RepeatedRun, index: int, outlier: Outlier | None) -> Line:
 
 def lines(runs: CommandRuns, argv: Sequence[str]) -> list[str]:
     estimates = {key: estimate(runs.values(key)) for key in HEADINGS if runs.values(key)}
-    columns = NAMES + [Column(key, HEADINGS[key], CELL_WIDTH) for key in estimates]
+    columns = NAME_COLUMNS + [Column(key, HEADINGS[key], CELL_WIDTH) for key in estimates]
 
     def row(name: str, status: str, values: Numbers) -> str:
         """Formats a row, whose values have as many digits as the mean."""

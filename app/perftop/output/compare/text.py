@@ -23,7 +23,7 @@ from perftop.output.compare.comparison import (
     Comparison,
     Row,
 )
-from perftop.output.compare.readings import Reading, format_like, number_of, unit_of
+from perftop.output.compare.readings import Reading, find_number, format_like, unit_of
 from perftop.output.run_summary import setting_label, value_text
 from perftop.output.stat_lines import Line, json_number
 
@@ -52,7 +52,7 @@ MAX_EQUAL_STATES = 8
 
 
 def lines(
-    compared: Sequence[Comparison], names: tuple[str, str], *, unicode: bool = True,
+    comparisons: Sequence[Comparison], names: tuple[str, str], *, unicode: bool = True,
     colour: bool = False,
 ) -> list[str]:  # fmt: skip
     """Returns the lines of the comparison. `unicode`: allow graphic characters. `colour`: add
@@ -68,24 +68,24 @@ def lines(
 
     # The scale covers all changes up to 100 %, all intervals of clear differences, and half of the
     # other intervals.
-    rows, last = [row for phase in compared for row in phase.rows], SMALL_SHARE_ENDS[-1]
+    rows, last = [row for phase in comparisons for row in phase.rows], SMALL_SHARE_ENDS[-1]
     ends = sorted(max(map(abs, row.interval)) for row in rows if row.interval)
     sizes = [*(abs(row.change) for row in rows), *ends[: (len(ends) + 1) // 2]]
     sizes += [abs(end) for row in rows if row.is_clear for end in row.interval or ()]
     longest = max((size for size in sizes if size <= last), default=last)
     scale = next(scale for scale in SMALL_SHARE_ENDS if scale >= longest)
-    answer = headline(compared)
+    answer = headline(comparisons)
     is_open = answer.startswith("Inconclusive")
     text_lines = styled_lines(wrap_text(answer, WIDTH), "open" if is_open else "bold")
-    text_lines += ["", *styled_lines(_machines(compared[0], names))]
-    for phase in compared:
+    text_lines += ["", *styled_lines(_machine_lines(comparisons[0], names))]
+    for phase in comparisons:
         change, runs = ("B - A ± 95 %", "⠛ A ⣤ B") if unicode else ("B - A +- 95 %", "' A . B")
         half, end = SCALE_CELLS // 2, f"{100 * scale:.0f} %"
         scale_heading = f"{f'-{end}':<{half}}0{f'+{end}':>{half}}"
         titles = [_runs_heading(phase), "A", "B", change, runs, scale_heading, "verdict"]
         text_lines += ["", draw_line(join_columns(COLUMNS, [(title, "dim") for title in titles]))]
         text_lines += [draw_line(_row(phase, row, scale, unicode=unicode)) for row in phase.rows]
-    basis = "within these two runs" if compared[0].within_runs else "if the runs are independent"
+    basis = "within these two runs" if comparisons[0].within_runs else "if the runs are independent"
     if any(row.interval is not None for row in rows):
         text_lines += ["", *styled_lines([NOTE.format(basis, 100 * EQUIVALENCE_MARGIN)], "dim")]
     causes = [
@@ -93,17 +93,19 @@ def lines(
         for row in rows
         if row.cause is not None and row.verdict != NOISE
     ]
-    loss_texts = [text for phase in compared for text in loss_sentences(phase)]
-    sections = [("cause", causes), ("lost", loss_texts), ("try", [next_step(compared)]),
-                ("unknown", open_questions(compared))]  # fmt: skip
-    work_texts = [text for text in [work_sentence(compared[0])] if text and len(compared) == 1]
+    loss_texts = [text for phase in comparisons for text in loss_sentences(phase)]
+    sections = [("cause", causes), ("lost", loss_texts), ("try", [next_step(comparisons)]),
+                ("unknown", open_questions(comparisons))]  # fmt: skip
+    work_texts = [
+        text for text in [work_sentence(comparisons[0])] if text and len(comparisons) == 1
+    ]
     for title, texts in sections:
         for text in filter(None, texts):
             work_texts += wrap_text(f"{title:<11}{text}", WIDTH, subsequent_indent=" " * 11)
     return text_lines + (["", *styled_lines(work_texts)] if work_texts else [])
 
 
-def _machines(phase: Comparison, names: tuple[str, str]) -> list[str]:
+def _machine_lines(phase: Comparison, names: tuple[str, str]) -> list[str]:
     if not phase.differing_states and not phase.equal_states:
         return ["machine: the settings of at least one side are not known"]
     a, b = (safe_text(name, STATE_WIDTH - 3) for name in names)
@@ -116,7 +118,7 @@ def _machines(phase: Comparison, names: tuple[str, str]) -> list[str]:
             text_lines.append(f"{head}{a}")
             room = max(0, min(STATE_WIDTH, WIDTH - len(head) - len(b)))
             head, a = " " * len(head), ""
-        explained_names = [number_of(key).plain_name for key in state.explained_keys[:1]]
+        explained_names = [find_number(key).plain_name for key in state.explained_keys[:1]]
         explanation = f" explains the {explained_names[0]}" if explained_names else ""
         text_lines.append(f"{head}{a:<{room}}{b:<{STATE_WIDTH - 1}}{explanation}".rstrip())
     if phase.equal_states:
@@ -259,9 +261,9 @@ def _draw_interval(row: Row, scale: float) -> str:
 # --- comparisons as JSON
 
 
-def diff_json(compared: Sequence[Comparison], files: tuple[list[str], list[str]]) -> Line:
+def diff_json(comparisons: Sequence[Comparison], files: tuple[list[str], list[str]]) -> Line:
     """Returns the `diff` line, whose keys `perftop help json-runs` explains."""
-    first = compared[0]
+    first = comparisons[0]
     states = [
         {"key": s.key, "a": s.side_a, "b": s.side_b, "explains": s.explained_keys}
         for s in first.differing_states
@@ -272,12 +274,12 @@ def diff_json(compared: Sequence[Comparison], files: tuple[list[str], list[str]]
             "numbers": {row.number.key: _row_json(row) for row in phase.rows},
             "only_a": phase.keys_of_one_side[0], "only_b": phase.keys_of_one_side[1],
         }
-        for phase in compared
+        for phase in comparisons
     ]  # fmt: skip
     return {
-        "type": "diff", "answer": headline(compared),
+        "type": "diff", "answer": headline(comparisons),
         "a": {"files": files[0]}, "b": {"files": files[1]}, "state": states,
-        "same": first.equal_states, "phases": phases, "not_told": list(open_questions(compared)),
+        "same": first.equal_states, "phases": phases, "not_told": list(open_questions(comparisons)),
     }  # fmt: skip
 
 

@@ -57,11 +57,11 @@ REFERENCE = Heading(
     "perftop_reference_cycles",
     "Cycles of the time-stamp counter while not halted; perftop_tsc_hertz ticks are a second.",
 )
-BELOW_HEADING = Heading(
+BELOW_CEILING_SECONDS = Heading(
     "perftop_below_ceiling_seconds",
     "Time in which cores of the package ran below the clock that turbo allows, by cause.",
 )
-BELOW_CYCLES = Heading(
+BELOW_CEILING_CYCLES = Heading(
     "perftop_below_ceiling_cycles",
     "Additional cycles that cores would have run in that time at their ceiling.",
 )
@@ -86,7 +86,7 @@ CEILING = Heading(
     "Clock that turbo certainly allows with this number of active cores; mean over the cores.",
     "gauge",
 )
-BASE_HEADING = Heading("perftop_base_hertz", "Base clock.", "gauge")
+BASE_CLOCK = Heading("perftop_base_hertz", "Base clock.", "gauge")
 TSC = Heading("perftop_tsc_hertz", "Rate of the time-stamp counter.", "gauge")
 LIMIT = Heading("perftop_power_limit_watts", "Power limit of the package.", "gauge")
 TEMPERATURE = Heading("perftop_temperature_celsius", "Temperature of the package.", "gauge")
@@ -97,11 +97,11 @@ SUSPECT = Heading(
     "perftop_suspect_samples",
     "Samples of CPUs in which a counter could not be trusted, by reason.",
 )
-LOST_HEADING = Heading("perftop_lost_samples", "Samples of the machine that were dropped.")
+LOST_SAMPLES = Heading("perftop_lost_samples", "Samples of the machine that were dropped.")
 PROBE = Heading("perftop_probe_cpu_seconds", "CPU time of the probe.")
 EXPORTER = Heading("perftop_exporter_cpu_seconds", "CPU time of the exporter itself.")
 INFO = Heading("perftop", "Version, CPU model and source of the counters, for joins.", "info")
-MISSING_HEADING = Heading(
+MISSING_FAMILIES = Heading(
     "perftop_missing",
     "1 for each family, or part of a family, that is missing, with the reason.",
     "gauge",
@@ -115,9 +115,9 @@ PRIVILEGE_RINGS = {
 }
 """The families of counts, with the value of the label `ring` for each counter."""
 NEEDED_KEYS = {
-    BELOW_HEADING: "turbo_ceiling_hz busy_hz",
+    BELOW_CEILING_SECONDS: "turbo_ceiling_hz busy_hz",
     CEILING: "turbo_ceiling_hz",
-    BASE_HEADING: "base_hz",
+    BASE_CLOCK: "base_hz",
     TSC: "tsc_hz",
     LIMIT: "power_limit_w",
     TEMPERATURE: "temperature_c",
@@ -146,7 +146,7 @@ class Family(NamedTuple):
     """Number of series; each is one line."""
 
 
-def family_of(heading: Heading, values: Iterable[tuple[Labels, float]]) -> Family:
+def make_family(heading: Heading, values: Iterable[tuple[Labels, float]]) -> Family:
     """Returns a family with a series for each value that is not NaN."""
     known_values = ((names, value) for names, value in values if not math.isnan(value))
     lines = [f"{heading.sample}{labels(**names)} {value:.15g}\n" for names, value in known_values]
@@ -244,9 +244,9 @@ class Page:
             if reason_text := self._missing_reason(key, is_absent=is_absent):
                 reason = QUOTED_WORDS.sub("a program", reason_text)[:MAX_REASON_LENGTH]
                 rows.append(({"what": sample, "why": reason}, 1.0))
-        families += [family_of(MISSING_HEADING, rows)] if rows else []
+        families += [make_family(MISSING_FAMILIES, rows)] if rows else []
         count = sum(family.series for family in families) + 1
-        return [*families, family_of(SERIES, [({}, count)])]
+        return [*families, make_family(SERIES, [({}, count)])]
 
     def _missing_reason(self, key: str, *, is_absent: bool) -> str:
         """Returns the reason why the numbers with these keys are missing, on all CPUs (`is_absent`)
@@ -266,8 +266,8 @@ class Page:
         session, sums, hello = self._session, self._sums, self._session.hello
         info = {"version": hello.perftop, "model": hello.identity.name, "source": hello.source}
         info["smt_method"] = stat_lines.smt_method(session)
-        yield family_of(INFO, [(info, 1.0)])
-        yield self._states()
+        yield make_family(INFO, [(info, 1.0)])
+        yield self._smt_family()
         yield self._cpu_family(CPU, "mode", list(TIME_MODES), sums.seconds, sums.known_seconds)
         for heading, rings in PRIVILEGE_RINGS.items():
             rows = [COUNT_KEYS.index(key) for key in rings]
@@ -276,7 +276,7 @@ class Page:
             yield self._cpu_family(heading, "ring", names, counts, known_counts)
         yield from self._episode_families()
         owners = self._task_time.seconds.items()
-        yield family_of(OWNER, (({"owner": o, "state": state}, s) for (o, state), s in owners))
+        yield make_family(OWNER, (({"owner": o, "state": state}, s) for (o, state), s in owners))
         waited_s = self._task_time.waited_s
         yield self._cpu_family(WAIT, "", [""], np.nan_to_num(waited_s), np.isfinite(waited_s))
         pressure = np.array([sums.increments(key) for key in PRESSURE_KEYS])
@@ -288,7 +288,7 @@ class Page:
         base_hz = math.nan if hello.base_hz is None else hello.base_hz.hz
         for heading, values in (
             (CEILING, np.array(means)),
-            (BASE_HEADING, np.full(len(self._known_packages), base_hz)),
+            (BASE_CLOCK, np.full(len(self._known_packages), base_hz)),
             (LIMIT, sums.gauges["power_limit_w"]),
             (TEMPERATURE, sums.gauges["temperature_c"]),
             (ENERGY, sums.increments("energy_j")),
@@ -297,11 +297,11 @@ class Page:
             yield grid_family(heading, self._known_packages, values)
         traffic = np.array([sums.increments(key) for key in TRAFFIC_KEYS])
         yield grid_family(MEMORY, self._known_packages, traffic, "direction", ("read", "write"))
-        yield family_of(TSC, [({}, math.nan if hello.tsc_hz is None else hello.tsc_hz.hz)])
-        yield family_of(SUSPECT, (({"reason": r}, n) for r, n in sums.suspects.items()))
-        yield family_of(LOST_HEADING, [({}, session.dropped_frames)])
-        yield family_of(PROBE, [({}, session.probe_cpu_s())])
-        yield family_of(EXPORTER, [({}, time.process_time())])
+        yield make_family(TSC, [({}, math.nan if hello.tsc_hz is None else hello.tsc_hz.hz)])
+        yield make_family(SUSPECT, (({"reason": r}, n) for r, n in sums.suspects.items()))
+        yield make_family(LOST_SAMPLES, [({}, session.dropped_frames)])
+        yield make_family(PROBE, [({}, session.probe_cpu_s())])
+        yield make_family(EXPORTER, [({}, time.process_time())])
 
     @cached_property
     def _cpus(self) -> Sequence[str]:
@@ -322,7 +322,7 @@ class Page:
         values = np.where(is_known, highest, np.nan)
         return grid_family(heading, place_labels, values, label, names)
 
-    def _states(self) -> Family:
+    def _smt_family(self) -> Family:
         core_time = self._core_time
         if self._cores[0] is not core_time.cores:
             session, cores = self._session, self._session.selected_cores()
@@ -364,16 +364,19 @@ class Page:
         with_ceiling = distinct(self._sums.package[is_known])
         below_s = {(package, cause): 0.0 for package in with_ceiling for cause in CAUSES}
         below_s |= sums.below_s
-        for heading, sums_by_cause in (BELOW_HEADING, below_s), (BELOW_CYCLES, sums.below_cycles):
+        for heading, sums_by_cause in (
+            (BELOW_CEILING_SECONDS, below_s),
+            (BELOW_CEILING_CYCLES, sums.below_cycles),
+        ):
             labelled_sums = (
                 ({**packages[package], "cause": cause}, n)
                 for (package, cause), n in sums_by_cause.items()
             )
-            yield family_of(heading, labelled_sums)
+            yield make_family(heading, labelled_sums)
         counts = {key: float(count) for key, count in sums.count.items()}
         for heading, values in (EPISODES, counts), (EPISODE_SECONDS, sums.seconds):
             labelled_sums = (
                 ({**packages[package], "kind": kind, "cause": cause}, n)
                 for (package, kind, cause), n in values.items()
             )
-            yield family_of(heading, labelled_sums)
+            yield make_family(heading, labelled_sums)

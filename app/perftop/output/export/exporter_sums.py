@@ -276,7 +276,7 @@ class EpisodeSums:
                         below_by_key.get((package, cause), 0.0), seconds
                     )
             if episode.kind == DROP and seconds:
-                is_slow = cores.with_cpus(episode.cpus)
+                is_slow = cores.contains_any(episode.cpus)
                 for package in distinct(cores.package[is_slow]):
                     cycles = lost_cycles[is_slow & (cores.package == package)]
                     self.below_cycles[package, episode.cause] += float(cycles.sum())

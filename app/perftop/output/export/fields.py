@@ -269,7 +269,7 @@ RELIABILITY_FIELDS = (
 # --- fields of measures
 
 
-def _field_of(number: Number, key: str = "") -> Field:
+def _number_field(number: Number, key: str = "") -> Field:
     """Returns the column of a number. `key`: its key in a JSON line, if that differs."""
     name = f"machine_{number.column}" if number.scope == "machine" else number.column
     return Field(
@@ -306,17 +306,17 @@ def _count_field(key: str) -> Field:
 
 
 MEASURES = (
-    *map(_field_of, METRICS.values()),
+    *map(_number_field, METRICS.values()),
     Field("smt_method", "How the states of its core were measured.", RowBlock.methods,
           "smt_method", "text", "core"),
-    *(_field_of(NUMBERS[state], "smt") for state in STATES),
+    *(_number_field(NUMBERS[state], "smt") for state in STATES),
     *_bound_fields("low", "Lower"), *_bound_fields("high", "Upper"),
-    *(_field_of(number) for key, number in numbers.CORE.items() if key not in STATES),
+    *(_number_field(number) for key, number in numbers.CORE.items() if key not in STATES),
     *map(_count_field, ("tsc", *COUNTS)),
     Field("counted_ratio", "Share of the time in which counters were active, if multiplexed.",
           lambda block: block.cpu_column(attrgetter("counted_share")), "counted",
           has_reasons=False),
-    *(_field_of(NUMBERS[key])
+    *(_number_field(NUMBERS[key])
       for key in (*COUNTER_BY_NAME, *numbers.PACKAGE, *numbers.L3)),
     Field("task", "Name of the task that ran most.", lambda block: block.first_task_column("comm"),
           "task", "text", has_reasons=False),
@@ -334,11 +334,11 @@ MEASURES = (
 )  # fmt: skip
 
 
-def _fields_of_event(session: Session, key: str) -> tuple[Field, ...]:
+def _event_fields(session: Session, key: str) -> tuple[Field, ...]:
     name, metrics = key.removeprefix(EVENT_PREFIX), session.evaluator.registry.events
     return (
-        replace(_field_of(metrics[key]), name=f"{key}_hz", help=f"Events {name} per second."),
-        replace(_field_of(metrics[key + PER_KI]), name=f"{key}_per_ki",
+        replace(_number_field(metrics[key]), name=f"{key}_hz", help=f"Events {name} per second."),
+        replace(_number_field(metrics[key + PER_KI]), name=f"{key}_per_ki",
                 help=f"Events {name} per thousand instructions."),
         _count_field(key),
         Field(f"{key}_counted_ratio", f"Share of the time in which {name} was counted.",
@@ -377,8 +377,10 @@ def with_events(
     """Returns `measures` and the requested measures of chosen events. Raises Failed for an event
     that is not counted."""
     counters, metrics = session.evaluator.registry.counters, session.evaluator.registry.events
-    events = [field for key in counters for field in _fields_of_event(session, key)]
-    rare_fields = [_field_of(metric) for metric in metrics.values() if metric.key in RARE_METRICS]
+    events = [field for key in counters for field in _event_fields(session, key)]
+    rare_fields = [
+        _number_field(metric) for metric in metrics.values() if metric.key in RARE_METRICS
+    ]
     if names is None:
         return (*measures, *events, *rare_fields)
     events += rare_fields
@@ -408,7 +410,7 @@ class ExportFormat(Protocol):
     @abstractmethod
     def write_interval(self, interval: Interval) -> None: ...
 
-    def write_beginning(self, episode: Episode) -> None: ...
+    def write_episode_start(self, episode: Episode) -> None: ...
 
     def write_episode(self, episode: Episode) -> None: ...
 

@@ -101,10 +101,10 @@ class JsonLines(ExportFormat):
 
     def write_interval(self, interval: Interval) -> None:
         self._write_line(
-            only_measures(stat_lines.interval_line(self._session, interval), self._measures)
+            select_measures(stat_lines.interval_line(self._session, interval), self._measures)
         )
 
-    def write_beginning(self, episode: Episode) -> None:
+    def write_episode_start(self, episode: Episode) -> None:
         self._write_line(stat_lines.episode_line(self._session, episode, is_start=True))
 
     def write_episode(self, episode: Episode) -> None:
@@ -120,13 +120,13 @@ class JsonLines(ExportFormat):
     def write_summary(self, counted: EpisodeCounts, elapsed_s: float) -> None:
         run, footprint = self._command.line(), self._command.footprint
         line = run_summary.summary_line(self._session, counted, elapsed_s, run, footprint)
-        self._write_line(only_measures(line, self._measures))
+        self._write_line(select_measures(line, self._measures))
 
     def _write_line(self, line: stat_lines.Line) -> None:
         self._out.write(f"{stat_lines.line_text(line)}\n".encode())
 
 
-def only_measures(line: stat_lines.Line, measures: Sequence[Field]) -> stat_lines.Line:
+def select_measures(line: stat_lines.Line, measures: Sequence[Field]) -> stat_lines.Line:
     """Returns the line of an interval or summary with only the chosen measures."""
     if len(measures) >= len(MEASURES):
         return line

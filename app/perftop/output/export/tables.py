@@ -166,7 +166,7 @@ def _reason_states(block: RowBlock) -> Codes:
 
 NOTHING_MISSING = "-"
 """Value of `why` in the first row of a CPU in which no value is missing any longer."""
-_CELLS_OF_KIND: dict[str, Callable[[Floats], Cells]] = {
+_CELL_FORMATTERS: dict[str, Callable[[Floats], Cells]] = {
     "number": number_cells, "exact": exact_cells, "whole": whole_cells, "count": whole_cells,
     "total": whole_cells, "boolean": boolean_cells,
 }  # fmt: skip
@@ -240,10 +240,10 @@ class CsvTable(ExportTable):
                 texts = [_cell(text) if text else "" for text in distinct.ravel().tolist()]
                 cells[index] = text_cells(texts).reshape(distinct.shape)
             else:
-                numbers.setdefault(_CELLS_OF_KIND[field.kind], {})[index] = distinct
+                numbers.setdefault(_CELL_FORMATTERS[field.kind], {})[index] = distinct
         self._columns = columns
         for cells_of_kind, columns_of_kind in numbers.items():
-            cells |= _formatted(cells_of_kind, columns_of_kind)
+            cells |= _format_columns(cells_of_kind, columns_of_kind)
         return {i: block.by_row(column, self.fields[i].scope) for i, column in cells.items()}
 
 
@@ -259,7 +259,7 @@ def _empty_lines(shape: tuple[int, ...], widths: Sequence[int]) -> np.ndarray[An
     return np.frombuffer(text * math.prod(shape), np.dtype(layout)).reshape(shape)
 
 
-def _formatted(
+def _format_columns(
     cells_of_kind: Callable[[Floats], Cells], columns: Mapping[int, Column]
 ) -> dict[int, Cells]:
     """Returns the cells of columns of one kind, which are formatted together."""

@@ -20,7 +20,7 @@ from perftop.base.text import clock_time, count_noun, cut, duration, player_time
 from perftop.draw import theme
 from perftop.draw.columns import Run
 from perftop.draw.strips import BLANK, Line, Piece, justify, overlay, pieces_that_fit, safe_cells
-from perftop.model.confidence import evidence_pieces
+from perftop.model.confidence import evidence_texts
 from perftop.output import sentences
 from perftop.tui.frame import machine
 from perftop.tui.frame.machine import TileColumn
@@ -508,7 +508,7 @@ def alert_line(
     index = next((i for i, group in enumerate(groups) if episode_style.is_loss(group[0])), None)
     if index is not None:
         worst, text = groups.pop(index)[0], texts.pop(index)
-        marker, pieces = episode_style.marker(worst), evidence_pieces(worst.cause, worst.evidence)
+        marker, pieces = episode_style.marker(worst), evidence_texts(worst.cause, worst.evidence)
         evidence = tuple(p for p in pieces if p.removeprefix("clock ") not in text)
         severity = MIN_WARNING_SHARE
         verdict = replace(verdict, text=text, marker=marker, severity=severity, evidence=evidence)

@@ -15,7 +15,7 @@ from perftop.base.text import fit, percent
 from perftop.draw import charts, theme
 from perftop.draw.columns import Run, fold_similar
 from perftop.draw.strips import join_cells, overlay, panel_title, safe_cells, wrap_line
-from perftop.model.confidence import evidence_pieces
+from perftop.model.confidence import evidence_texts
 from perftop.model.kinds import Episode, cause_of
 from perftop.model.tasks import parse_task
 from perftop.output.sentences import group_key
@@ -173,7 +173,7 @@ def _core_loss_lines(
     victims = names_of_victims(session, group, interval.tasks) if loss.is_running else None
     styles = loss.style, "text"
     sentence = episode_style.sentence_runs(session, group, max(0, width - 4), victims, styles)
-    pieces = evidence_pieces(loss.episode.cause, loss.episode.evidence)
+    pieces = evidence_texts(loss.episode.cause, loss.episode.evidence)
     evidence, *_ = wrap_line(safe_cells(" · ".join(pieces)), width - 4) or [""]
     if pieces and len(pieces[0]) > width - 4:
         evidence = fit(safe_cells(pieces[0]), width - 4)

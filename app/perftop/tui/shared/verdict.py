@@ -349,9 +349,9 @@ def _verdict(
     session: Session, totals: Totals, snapshot: TaskSnapshot, *, is_past: bool = False
 ) -> Verdict:
     """Returns the verdict on the span of these totals. `snapshot`: the tasks at its end."""
-    from perftop.output.recent_losses import report_on
+    from perftop.output.recent_losses import make_report
 
-    report = report_on(session, totals, snapshot, is_past=is_past)
+    report = make_report(session, totals, snapshot, is_past=is_past)
     return _verdict_from(session, totals, report, is_past=is_past)
 
 

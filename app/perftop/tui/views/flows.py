@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from perftop.base.text import count_noun, long_duration, short_cpu_list, time_of_day, whole_percent
 from perftop.draw.strips import safe_cells
-from perftop.model.confidence import TaskOnCpu, evidence_pieces
+from perftop.model.confidence import TaskOnCpu, evidence_texts
 from perftop.model.kinds import STEAL_CAUSE, Episode
 from perftop.output.report import MIN_SHARE, Finding, Report
 from perftop.output.sentences import culprits
@@ -238,7 +238,7 @@ def flow_details(
     newest = max(episodes, key=lambda e: e.start_ns, default=None)
     confidence = finding.confidence if finding is not None else "unknown"
     texts = [("cause", f"{CAUSE_EXPLANATIONS.get(flow.cause, flow.cause)}; {confidence}")]
-    evidence = [] if newest is None else evidence_pieces(flow.cause, newest.evidence)
+    evidence = [] if newest is None else evidence_texts(flow.cause, newest.evidence)
     if finding is not None and is_largest and (flow.cause == WAIT_CAUSE[1] or not evidence):
         evidence = finding.evidence
     if evidence := [piece for piece in evidence if not piece.startswith("who:")]:

@@ -372,7 +372,7 @@ class HeatValues:
     def cpu_cells(self, cell: CellSize, styles: Sequence[str]) -> list[tuple[Run, ...]]:
         """Returns the cell of each CPU. `styles`: style keys of the numbers, by step of the heat
         ramp."""
-        size, has_halves = cell.width, cell.has_halves and not self.field.of_core
+        size, has_halves = cell.width, cell.has_halves and not self.field.is_per_core
         coloured_cells = [level_cell(level, size, self.ascii) for level in self.levels]
         if size != NUMBER_WIDTH or has_halves:
             return coloured_cells
@@ -418,7 +418,7 @@ class HeatValues:
         explanation: list[Run] = [("a cell is a core: ", "dim")]
         short: list[Run] = []
         lp0, lp1 = (theme.LP0, "lp0"), (theme.LP1, "lp1")
-        if not cores.has_pairs or self.field.of_core or cores.max_threads == 1:
+        if not cores.has_pairs or self.field.is_per_core or cores.max_threads == 1:
             explanation = [(f"a cell is a {'core' if cores.has_pairs else 'CPU'}", "dim")]
         elif cores.max_threads > 2:
             last, order = cores.max_threads - 1, "row by row" if self.ascii else "from above"

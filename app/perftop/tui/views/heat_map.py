@@ -226,7 +226,7 @@ class HeatMap(PaneledView):
         runs: list[Run] = []
         levels, width, gap = heat.levels, cell.width, (" ", "text")
         left_markers, right_markers, closing_run = self._left_markers, self._right_markers, gap
-        is_of_core = heat.field.of_core
+        is_of_core = heat.field.is_per_core
         for row in part.cells:
             runs.append(left_markers.get(row, closing_run))
             closing_run = right_markers.get(row, gap)

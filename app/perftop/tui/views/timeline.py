@@ -88,13 +88,13 @@ _NO_LAYOUT = TimelineLayout([], has_own_lines=True, lane_height=1, core_width=0,
 
 
 def timeline_layout(
-    cores: Cores, lines: list[ViewLine], room: int, order: str, *, of_core: bool, ascii_: bool
+    cores: Cores, lines: list[ViewLine], room: int, order: str, *, is_per_core: bool, ascii_: bool
 ) -> TimelineLayout:
     """Returns the layout of `lines` in `room` lines of the screen. `order`: the order of rows.
-    `of_core`: whether the metric has one value for each core. `ascii_`: half cells cannot be drawn,
-    so each CPU has its own lines."""
+    `is_per_core`: whether the metric has one value for each core. `ascii_`: half cells cannot be
+    drawn, so each CPU has its own lines."""
     rows = [line.row for line in lines if line.kind == "row"]
-    counts = {row: 1 if of_core else len(cores.rows[row].cpus) for row in rows}
+    counts = {row: 1 if is_per_core else len(cores.rows[row].cpus) for row in rows}
     lanes, headings = sum(counts.values()), len(lines) - len(counts)
     room -= headings
     each_lane = lanes <= room or ascii_ or max(counts.values(), default=1) == 1
@@ -104,7 +104,7 @@ def timeline_layout(
     cpus = 0
     if cores.has_pairs:
         names = cores.cpu_lists
-        if each_lane and not of_core:
+        if each_lane and not is_per_core:
             names = [str(cpu) for row in counts for cpu in cores.rows[row].cpus]
         cpus = 2 + min(MAX_CPU_LIST, width_of_names(names))
     if headings:
@@ -178,9 +178,9 @@ class Timeline(PaneledView, CursorCanvas):
             self._has_headings = any(line.kind == "package" for line in lines)
             footer_lines = 2 if self.size.height >= MIN_HEIGHT_FOR_TIMES else 1
             height = self.size.height - (0 if self.is_tiny else HEADER_LINES + footer_lines)
-            order, of_core, ascii_ = settings.order, self._field.of_core, settings.ascii
+            order, is_per_core, ascii_ = settings.order, self._field.is_per_core, settings.ascii
             self._timeline_layout = timeline_layout(
-                self.cores, lines, height, order, of_core=of_core, ascii_=ascii_
+                self.cores, lines, height, order, is_per_core=is_per_core, ascii_=ascii_
             )
             self.line_count = len(self._timeline_layout.lines)
         layout = self._timeline_layout
@@ -259,7 +259,7 @@ class Timeline(PaneledView, CursorCanvas):
         layout, cores = self._timeline_layout, self.cores
         title = f" {'core' if cores.has_pairs else 'cpu':>{layout.core_width}}"
         if layout.cpus_width:
-            is_cpu = layout.has_own_lines and not self._field.of_core
+            is_cpu = layout.has_own_lines and not self._field.is_per_core
             title += fit("  cpu" if is_cpu else "  cpus", layout.cpus_width)
         value_name = "now" if self.settings.range_ns is None else "mean"
         pair = ["lp0", "lp1"] if cores.max_threads == 2 else ["", value_name]
@@ -330,7 +330,7 @@ class Timeline(PaneledView, CursorCanvas):
         if not self._right_width:
             return [name, *lane_runs]
         cpus = [cpu for row in rows for cpu in self.cores.rows[row].positions]
-        if self._field.of_core:
+        if self._field.is_per_core:
             known_values = [v for cpu in cpus if not isnan(v := self._values_now[cpu])]
             value = sum(known_values) / len(known_values) if known_values else nan
         else:
@@ -354,7 +354,7 @@ class Timeline(PaneledView, CursorCanvas):
         if lane_line.line_in_lane or not self._right_width:
             return [*runs, *lane_runs]
         cpus = self.cores.rows[row].cpus
-        shown_cpus = cpus if self._field.of_core else [cpus[lane] for lane in lane_line.lanes]
+        shown_cpus = cpus if self._field.is_per_core else [cpus[lane] for lane in lane_line.lanes]
         episodes = [episode for cpu in shown_cpus for episode in self._episodes_of_cpu.get(cpu, [])]
         for cell, start in time_axis.start_markers(self._axis, episodes).items():
             lane_runs = strips.overlay(lane_runs, cell, [start])
@@ -391,7 +391,7 @@ class Timeline(PaneledView, CursorCanvas):
         layout, cores = self._timeline_layout, self.cores
         row, is_first = lane_line.view_line.row, lane_line.line_in_core == 0
         core, cpus = cores.name(row, self.settings.order) if is_first else "", ""
-        if not layout.has_own_lines or self._field.of_core:
+        if not layout.has_own_lines or self._field.is_per_core:
             cpus = cores.cpu_lists[row] if is_first else ""
         elif lane_line.line_in_lane == 0:
             cpus = str(cores.rows[row].cpus[lane_line.lanes[0]])
@@ -428,7 +428,7 @@ _AREAS = {"ipc": "ipc", **dict.fromkeys(_KERNEL_FIELDS, "kernel")}
 def read_lanes(session: Session, field: Number, axis: Axis, cores: Sequence[Core]) -> list[Floats]:
     """Returns the values of a field, (lanes, bins), of each core. Reading all visible cores at once
     takes little longer than reading one."""
-    if field.of_core:
+    if field.is_per_core:
         states = session.past.states([core.cpus for core in cores], axis.edges)
         return [*states[:, :, [STATES.index(field.key)]].transpose(1, 2, 0)]
     cpus = [cpu for core in cores for cpu in core.positions]

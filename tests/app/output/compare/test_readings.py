@@ -20,8 +20,8 @@ from perftop.output.compare.readings import (
     Reading,
     RecordingReader,
     RunSeries,
+    find_number,
     format_like,
-    number_of,
     numbers,
     parse_reading,
     row_keys,
@@ -79,7 +79,7 @@ def test_foreign_lines_with_any_names_are_harmless() -> None:
     line["elapsed_s"] = 1.0
     result = numbers(line)
     assert len(result) <= 64
-    assert all(len(number_of(key).label) <= 12 for key in result)
+    assert all(len(find_number(key).label) <= 12 for key in result)
     assert len(row_keys([result])) > len(result)
     every: dict[str, Any] = {f"e.{n}": 1.0 for n in range(1000)}
     assert (
@@ -251,5 +251,5 @@ def test_a_single_run_has_no_interval() -> None:
 
 
 def test_names_of_events_are_cut_to_the_column() -> None:
-    names = [readings.number_of(key).label for key in ("e.branch-misse", "e.branch-misses/ki")]
+    names = [readings.find_number(key).label for key in ("e.branch-misse", "e.branch-misses/ki")]
     assert names == ["branch-misse", "branch-miss…"]

@@ -91,7 +91,7 @@ def test_lanes_grow_with_the_screen_and_leave_room_for_panels(
     session, _ = observe(Machine(cores=cores, threads=threads))
     lines = Cores(session).view_lines()
     layout = timeline.timeline_layout(
-        Cores(session), lines, room, "topology", of_core=False, ascii_=ascii_
+        Cores(session), lines, room, "topology", is_per_core=False, ascii_=ascii_
     )
     assert (layout.has_own_lines, layout.lane_height) == (height > 0, max(1, height))
     headings = len(lines) - cores
