@@ -146,20 +146,21 @@ class ExaminedMachine(NamedTuple):
     program: str | None = None
     """Path of perftop if only `su` can start it as root, because there is no sudo; else None."""
 
-    def command(self, *words: str, sudo: bool = False) -> str:
-        """Returns a perftop command line with these arguments and the options for the same
-        machine."""
+    def command(self, *words: str, sudo: bool = False, program: str = "perftop") -> str:
+        """Returns a command line that runs perftop with these arguments and the options for the
+        same machine."""
         host_options = ["--host", self.host] if self.host is not None else []
         host_options += ["--remote", self.remote] if self.remote is not None else []
         host_options += ["--sysroot", self.sysroot] if self.sysroot is not None else []
         return shlex.join(
-            ["perftop", *words, *host_options, *(["--sudo"] if sudo or self.sudo else [])]
+            [program, *words, *host_options, *(["--sudo"] if sudo or self.sudo else [])]
         )
 
     def root_screen_command(self, first: str = "") -> str:
         """Returns a shell command that runs `first` as root and then starts perftop as root."""
         if self.program is not None:
-            return f"su -c {shlex.quote(f'{first} && {self.program}' if first else self.program)}"
+            screen = self.command(program=self.program)
+            return f"su -c {shlex.quote(f'{first} && {screen}' if first else screen)}"
         screen = self.command(sudo=not self.root)
         if not first:
             return screen
@@ -184,11 +185,7 @@ def doctor_lines(
 
     lines = [" · ".join(text.describe_machine(answer)), ""]
     for check in answer["checks"]:
-        fix = check["fix"]
-        if (
-            fix and examined_machine.program is not None
-        ):  # without sudo, `perftop --sudo` would only fail
-            fix = fix.replace(ROOT_COMMAND, examined_machine.root_screen_command())
+        fix = (check["fix"] or "").replace(ROOT_COMMAND, examined_machine.root_screen_command())
         details = ("without it: ", check["lost"]), ("fix: ", fix)
         lines += check_lines(check, check["why"], details)
     rows = [("source", answer["source"]), ("SMT method", answer["smt_method"] or "none")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -65,8 +66,14 @@ def test_the_doctor_ends_with_the_next_command(machine: str) -> None:
     (ExaminedMachine(sudo=True), "perftop --sudo", "sudo modprobe msr && perftop --sudo",
      "perftop why --sudo"),
     (ExaminedMachine(root=True), "perftop", "modprobe msr && perftop", "perftop why"),
-    (ExaminedMachine(program="/p q/perftop"), "su -c '/p q/perftop'",
-     "su -c 'modprobe msr && /p q/perftop'", "perftop why"),
+    (ExaminedMachine(program="/p/perftop"), "su -c /p/perftop",
+     "su -c 'modprobe msr && /p/perftop'", "perftop why"),
+    (ExaminedMachine(sysroot="/t", program="/p/perftop"), "su -c '/p/perftop --sysroot /t'",
+     "su -c 'modprobe msr && /p/perftop --sysroot /t'", "perftop why --sysroot /t"),
+    (ExaminedMachine(program="/p q/perftop"), shlex.join(["su", "-c", "'/p q/perftop'"]),
+     shlex.join(["su", "-c", "modprobe msr && '/p q/perftop'"]), "perftop why"),
+    (ExaminedMachine(sysroot="/t"), "perftop --sysroot /t --sudo",
+     "sudo modprobe msr && perftop --sysroot /t --sudo", "perftop why --sysroot /t"),
     (ExaminedMachine(sysroot="/t", root=True), "perftop --sysroot /t",
      "modprobe msr && perftop --sysroot /t", "perftop why --sysroot /t"),
     (ExaminedMachine("n7", "/x y"), "perftop --host n7 --remote '/x y' --sudo",
@@ -82,6 +89,11 @@ def test_the_suggested_command_fits_the_user_and_the_machine(
         return doctor.final_sentences({"checks": checks}, machine)[-1]
 
     assert types(check("perf counters", PARANOID)) == f"Type: {rights}"
+    denied = check("MSRs", ROOT) | {"why": "not readable", "lost": "halts"}
+    answer = answers.DOCTOR | {"checks": [denied]}
+    assert f"fix: {rights}" in " ".join(
+        doctor.doctor_lines(answer, 200, unicode=True, examined_machine=machine)
+    )
     assert types(check("MSRs", "sudo modprobe msr")) == f"Type: {module}"
     assert types(check("MSRs")) == f"Type: {look}"
 
