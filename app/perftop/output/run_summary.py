@@ -17,12 +17,12 @@ from perftop.model.numbers import INDEX
 from perftop.model.smt import STATES
 from perftop.model.tasks import JobFootprint
 from perftop.output.stat_lines import Line, json_number, table_line
-from perftop.output.waiting import PERFTOP_NAMES, other_run_times
+from perftop.output.waiting import other_run_times
 from perftop.process.command_window import CommandWindow, WindowBounds, run_fields
 from perftop.session.interval import Distribution, Interval
 from perftop.session.run_phases import RunPhase
 from perftop.session.session import Session
-from perftop.session.task_times import UNKNOWN_CPU, JobTime
+from perftop.session.task_times import PERFTOP_NAMES, UNKNOWN_CPU, JobTime
 from perftop.session.values import BOUNDS_REASON, UNREAD_REASON, state_reasons, unknown_reason
 
 # --- The state of a machine: hardware and settings that can differ between two measurements. Its

@@ -28,7 +28,7 @@ from perftop.base.text import (
     time_of_day,
 )
 from perftop.model.confidence import OUTSIDE_CPU, ClockCap, Hypervisor, SimdLevel, TaskOnCpu
-from perftop.model.control_groups import is_pid
+from perftop.model.control_groups import is_group, is_pid, short_owner
 from perftop.model.kinds import CLOCK_CAPS, KINDS, STEAL_CAUSE, Episode, cause_of, kind_of
 from perftop.model.tasks import parse_task
 
@@ -62,6 +62,20 @@ def command_name(argv: Sequence[str], busiest: str = "") -> str:
     programs = names if names[0] in _WRAPPERS else names[:1]
     programs = [n for n in programs if n not in _WRAPPERS and not _WRAPPER_ARGUMENT.fullmatch(n)]
     return next(iter(programs), names[0])
+
+
+def job_name(session: Session, argv: Sequence[str] = ()) -> str | None:
+    """Returns the name of the watched job: of its command, of its group, or the most common name
+    among its threads. None without a job. `argv`: the command, if the session does not know it."""
+    watched_job, threads = session.neighbours.watched_job, session.run_times.threads.values()
+    if command := argv or session.command:
+        busiest = max(threads, key=lambda thread: thread.run_s, default=None)
+        return command_name(command, "" if busiest is None else busiest.comm)
+    name = watched_job.name
+    if name is None or not is_pid(name):
+        return short_owner(name) if name is not None and is_group(name) else name
+    comms = Counter(thread.comm for thread in threads or watched_job.threads.values())
+    return comms.most_common(1)[0][0] if comms else f"process {name}"
 
 
 def cpus_text(topology: Sequence[Cpu], cpus: Iterable[int], max_length: int = 24) -> str:
@@ -217,12 +231,9 @@ MIN_NAMED_SHARE = 0.02
 def victims(session: Session, episodes: Sequence[Episode], tasks: Tasks) -> list[str]:
     """Returns the names of the tasks that lose in these episodes, the largest share of a CPU first:
     the watched job, or the tasks on the episodes' CPUs according to `tasks`."""
-    watched_job = session.neighbours.watched_job
     may_hit_job = any(e.kind in {"neighbour", "stopped"} for e in episodes)
-    if watched_job.name is not None and may_hit_job:
-        names = Counter(thread.comm for thread in watched_job.threads.values())
-        by_pid = is_pid(watched_job.name) and names
-        return [names.most_common(1)[0][0] if by_pid else watched_job.name]
+    if may_hit_job and (name := job_name(session)) is not None:
+        return [name]
     cpus = sorted({cpu for episode in episodes for cpu in episode.cpus})
     running_tasks = [t for cpu in cpus if (t := parse_task(tasks.get(str(cpu)))) is not None]
     running_tasks.sort(key=lambda t: -t.share)

@@ -32,7 +32,7 @@ from perftop.output.sentences import MAX_SENTENCE, cpus_text, short_cpus_text
 from perftop.session.interval import Interval
 from perftop.session.losses import WAIT_CAUSE
 from perftop.session.session import Session
-from perftop.session.task_times import UNKNOWN_CPU, RunTimes, TaskTimes, sum_times
+from perftop.session.task_times import PERFTOP_NAMES, UNKNOWN_CPU, RunTimes, TaskTimes, sum_times
 
 MAX_NAME_LENGTH, MAX_STATE = 15, 40
 MIN_WAIT_SHARE = 0.05
@@ -74,9 +74,6 @@ MAX_IDLE_EXIT_S, MIN_IDLE_EXIT_SHARE = 1e-3, 0.25
 states. The deepest states of servers take up to 0.3 ms to leave."""
 _VM_PATTERN = re.compile(r"\S*(?:qemu|kvm)\S* (?:.* )?-name (?:guest=)?([^\s,]+)")
 """Matches the command line of QEMU, with the name of the VM."""
-PERFTOP_NAMES = {"perftop", "perfprobe"}
-"""Names of the measuring processes. Their waits are reported only if no other task waits; their
-cost is reported separately."""
 VM_THREAD = "thread"
 """Noun for the tasks of a VM. Their waits are steal in the guest."""
 UNKNOWN_NEIGHBOUR = "what ran there is unknown"
@@ -263,7 +260,11 @@ def _find_waiters(
 def _group_waiters(
     members: Mapping[Any, TaskTimes], name: str, noun: str, pids: set[int]
 ) -> Iterator[_Waiters]:
-    """Yields the group of these members if one of them waited."""
+    """Yields the group of these members if one of them waited. perftop itself, which a job runs for
+    its marks, is only among them if no other one waited."""
+    total = sum_times(members.values())
+    others = {key: t for key, t in members.items() if t.comm not in PERFTOP_NAMES}
+    members = others if any(t.wait_s for t in others.values()) else members
     # Rounding can leave waits of about 1e-16 s on no CPU.
     placed_times = {key: t for key, t in members.items() if t.by_cpu}
     waiting = {key: t for key, t in placed_times.items() if t.wait_s > MIN_WAIT_SHARE * t.wanted_s}
@@ -273,7 +274,7 @@ def _group_waiters(
             return
         waiting = {longest_waiter: placed_times[longest_waiter]}
     cpus = sorted({max(t.by_cpu, key=t.by_cpu.__getitem__) for t in waiting.values()})
-    yield _Waiters(name, noun, pids, members, waiting, sum_times(members.values()), cpus)
+    yield _Waiters(name, noun, pids, members, waiting, total, cpus)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from perftop.model.confidence import (
     evidence_json,
     evidence_texts,
 )
-from perftop.model.control_groups import is_group, is_pid, short_owner
 from perftop.model.evaluation import MEMORY_SHARE, TICK_S
 from perftop.model.kinds import (
     BANDWIDTH_CAPS,
@@ -38,7 +37,7 @@ from perftop.output.report import (
     has_unread_cpu,
     seen_share,
 )
-from perftop.output.sentences import command_name, culprits, mid_sentence, sentence, text, victims
+from perftop.output.sentences import culprits, job_name, mid_sentence, sentence, text, victims
 from perftop.output.sentences import subject_of as cause_subject
 from perftop.output.waiting import (
     MAX_NAME_LENGTH,
@@ -81,19 +80,10 @@ def report(
     `argv`: the command that perftop ran, which has ended. `is_past`: whether the span is over."""
     is_whole_run = totals is None
     totals = totals or session.totals()
-    threads, job = totals.times.threads.values(), session.neighbours.watched_job.name
-    share_seen = nan
-    if command := argv or session.command:
-        if is_whole_run and isfinite(session.command_cpu_s):
-            seen_s = sum(thread.run_s for thread in threads)
-            share_seen = seen_share(seen_s, session.command_cpu_s)
-        busiest = max(threads, key=lambda thread: thread.run_s, default=None)
-        job = command_name(command, "" if busiest is None else busiest.comm)
-    elif job is not None and is_group(job):
-        job = short_owner(job)
-    elif job is not None and is_pid(job):  # the most common name among its threads
-        comms = Counter(thread.comm for thread in threads)
-        job = comms.most_common(1)[0][0] if comms else f"process {job}"
+    share_seen, job = nan, job_name(session, argv)
+    if is_whole_run and isfinite(session.command_cpu_s):
+        seen_s = sum(thread.run_s for thread in totals.times.threads.values())
+        share_seen = seen_share(seen_s, session.command_cpu_s)
     empty = Report(
         session, totals, interval or session.run_interval(),
         session.episodes(totals.start_ns, totals.end_ns),

@@ -15,7 +15,7 @@ from perftop.model.delta import add_samples
 from perftop.model.tasks import TaskSnapshot
 from perftop.session.episodes import RUN_ENDED, RUN_STARTED
 from perftop.session.losses import TaskTimeSpan
-from perftop.session.task_times import RunTimes
+from perftop.session.task_times import PERFTOP_NAMES, RunTimes
 
 CPU_TOLERANCE = 0.5
 """Tolerance in CPUs: sums of busy shares are rounded to whole CPUs, so 15.5 of 16 CPUs count as
@@ -112,11 +112,14 @@ class RunPhase(TaskTimeSpan):
     label: str
 
     def largest_program(self) -> tuple[str, float]:
-        """Returns the program that ran most, and its running seconds; '' if none ran."""
+        """Returns the program that ran most, and its running seconds; '' if none ran. perftop
+        itself, which a job runs for its marks, counts only if no other program ran."""
         run_s: dict[str, float] = {}
         for times in self.times.threads.values():
             run_s[times.comm] = run_s.get(times.comm, 0.0) + times.run_s
-        return max(run_s.items(), key=lambda pair: pair[1], default=("", 0.0))
+        ranks = ((name not in PERFTOP_NAMES and s > 0, s, name) for name, s in run_s.items())
+        _, seconds, name = max(ranks, default=(False, 0.0, ""))
+        return name, seconds
 
 
 BEFORE_MARKS = "before"

@@ -49,6 +49,9 @@ MIN_SPLIT_S, MAX_SPLIT_S = 0.004, 0.025
 10 ms, and then wait for other such threads."""
 UNKNOWN_CPU = -1
 """CPU number of a task whose CPU is unknown."""
+PERFTOP_NAMES = {"perftop", "perfprobe"}
+"""Names of the measuring processes. They are reported as users of CPU time or as waiting only if no
+other task is; their cost is reported separately."""
 
 K = TypeVar("K")
 TaskKey = tuple[int, str, int]

@@ -131,6 +131,8 @@ def test_tasks_on_the_cpus_are_the_victims_unless_a_job_is_watched() -> None:
     loss = Episode("neighbour", [0], S, None, 0.2, "sibling")
     session.neighbours.watched_job.name = "lmp"
     assert victims(session, [loss], tasks) == ["lmp"]
+    session.neighbours.watched_job.name, session.command = "7", ["./job.sh", "-x"]
+    assert victims(session, [loss], tasks) == ["job.sh"], "as in line 1, not a thread's name"
 
 
 # --- places, amounts and names

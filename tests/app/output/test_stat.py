@@ -483,8 +483,8 @@ def test_marks_divide_a_run_regardless_of_its_programs() -> None:
     result = moments_at((1, times(cc1=0.9)), (3, times(cc1=1.0, ld=1.5)))
     result.add_mark(-S // 2, "before the run", times())
     result.add_mark(0, "run: make", times())
-    result.add_mark(2 * S, "link", times(cc1=1.0, ld=0.5))
-    result.add_mark(4 * S, "run ended: status 0", times(cc1=1.0, ld=2.5))
+    result.add_mark(2 * S, "link", times(cc1=1.0, ld=0.5, perftop=2.0))
+    result.add_mark(4 * S, "run ended: status 0", times(cc1=1.0, ld=2.5, perftop=2.0))
     spans = phases(
         result, JobMoment(-S, None, times()), JobMoment(9 * S, None, times(cc1=8.0, ld=9.0))
     )

@@ -386,7 +386,7 @@ def test_a_job_that_has_ended_is_judged_over_its_whole_time() -> None:
     assert moment is not None
     past = verdict_at(session, moment)
     assert past is not None
-    assert past.text == "Process 70 was not running, so nothing is known about it"
+    assert past.text == "make was not running, so nothing is known about it"
 
 
 def test_a_job_that_wanted_a_cpu_for_a_moment_has_no_lost_share() -> None:
