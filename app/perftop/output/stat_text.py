@@ -40,7 +40,7 @@ from perftop.output.run_summary import (
     summary_line,
     time_use_lines,
 )
-from perftop.output.sentences import command_name, cpus_text, sentence, text, victims
+from perftop.output.sentences import cpus_text, job_name, sentence, text, victims
 from perftop.output.stat_lines import (
     Line,
     chosen_numbers,
@@ -53,7 +53,7 @@ from perftop.output.stat_lines import (
 )
 from perftop.output.why_report import report
 from perftop.output.why_text import cause_rows, texts
-from perftop.process.command_window import CommandStart, CommandWindow, MarkNotes, is_this_machine
+from perftop.process.command_window import CommandStart, CommandWindow, RunNotes, is_this_machine
 from perftop.session.episodes import EpisodeTally
 from perftop.session.session import Session
 from perftop.session.values import LISTED_NAMES, lasting_reasons, missing_text
@@ -125,7 +125,8 @@ def ending_lines(
     if argv is not None:
         phases = session.run_phases() if session.tracks_losses else []
         bar = time_use_lines(phases, unicode=supports_unicode())
-        lines = ["", headline(command_name(argv), line), "", *bar, *([""] if bar else [])]
+        answer = headline(job_name(session, argv) or "", line)
+        lines = ["", answer, "", *bar, *([""] if bar else [])]
         lines += _cause_lines(session, argv, line) if session.tracks_losses else []
         lines += command_lines(session, argv, line)
     if session.frames < 2 or (brief and argv is not None):
@@ -408,7 +409,8 @@ class Measurement:
         """`start`: start of the job, if it is measured on several machines. `read_pause_s`: time in
         s between two reads of the stream while the command runs."""
         self.command_window = None if job is None else CommandWindow(job, start, read_pause_s)
-        self._marks = None if self.command_window is None else MarkNotes(self.command_window)
+        self.notes = None if self.command_window is None else RunNotes(self.command_window)
+        """The notes on the command, which the caller applies to its session when they are due."""
         self.tally = EpisodeTally()
         self.first_ns: int | None = None
         """Raw time of the first frame."""
@@ -440,15 +442,13 @@ class Measurement:
     def follow(self, session: Session, frame: wire.Frame) -> bool:
         """Processes a frame after the session has. Returns True once the command has ended and all
         CPUs have been read since."""
-        if self.command_window is None or self._footprint is None or self._marks is None:
+        if self.command_window is None or self._footprint is None:
             return False
         watched_job = session.neighbours.watched_job
         if watched_job.name != self._command.name:
             watched_job = self._command
             watched_job.read_record(frame.records, frame.time_ns)
         self._footprint.add_record(watched_job, frame.time_ns)
-        for note in self._marks.due_notes(frame.time_ns, is_over=False):
-            session.apply(note)
         return self.command_window.add_frame(frame)
 
     def line(self, session: Session) -> Line:
@@ -467,6 +467,7 @@ class CommandMeasurement(Measurement):
     """The measurement of a command in a session that continues after the command."""
 
     command_window: CommandWindow
+    notes: RunNotes
 
     def __init__(
         self, job: Job, start: CommandStart | None = None, read_pause_s: float = 0.0
@@ -485,14 +486,17 @@ class CommandMeasurement(Measurement):
         return self.job.start_ns > 0 and self.command_window.run is None
 
     def on_message(self, session: Session, message: wire.Message) -> None:
-        """Processes a message that the session has applied."""
-        if self.summary or not isinstance(message, wire.Frame):
+        """Processes a message that the session has applied. The note on the command's end is the
+        last one of the run."""
+        if self.summary:
             return
-        new_episodes, self._cursor = session.log.ended_since(self._cursor)
-        for episode in new_episodes:
-            self._count(episode, session.now_ns)
-        if self.follow(session, message):
+        if isinstance(message, wire.Note) and message.kind == "run-end":
             self.finish(session)
+        elif isinstance(message, wire.Frame):
+            new_episodes, self._cursor = session.log.ended_since(self._cursor)
+            for episode in new_episodes:
+                self._count(episode, session.now_ns)
+            self.follow(session, message)
 
     def finish(self, session: Session) -> None:
         """Creates the summary at the end, unless it exists or no run is complete."""

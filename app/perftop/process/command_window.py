@@ -278,25 +278,6 @@ def is_this_machine(hello: wire.Hello) -> bool:
     return False
 
 
-class MarkNotes:
-    """Turns the marks that a command sets into notes for the stream."""
-
-    def __init__(self, window: CommandWindow) -> None:
-        self._window = window
-        self._waiting: list[tuple[int, str]] = []
-        """Raw time in ns and name of the marks later than the newest frame."""
-
-    def due_notes(self, now_ns: int, *, is_over: bool) -> Iterator[wire.Note]:
-        """Yields the notes that are due at the time of the newest frame or, if `is_over`, all
-        remaining notes. Yields each note once."""
-        window, waiting = self._window, self._waiting
-        waiting += window.job.marks.new_marks()
-        while waiting and (is_over or not window.has_our_clock or waiting[0][0] <= now_ns):
-            time_ns, name = waiting.pop(0)
-            at_ns = min(time_ns, now_ns) if window.has_our_clock else now_ns
-            yield wire.Note("mark", max(at_ns, 0), "recorder", {"label": name})
-
-
 RUN_TIMES = "wall_s", "late_s", "user_s", "sys_s"
 RUN_COUNTS = "switches", "page_faults", "disk_faults", "peak_bytes"
 """Fields of a `Run` in the note on its end and in JSON, in seconds and as counts."""
@@ -309,22 +290,28 @@ def run_fields(run: Run) -> dict[str, int | float | None]:
 class RunNotes:
     """Turns the start, the marks and the end of a run into notes for the stream."""
 
-    def __init__(self, job: Job, window: CommandWindow) -> None:
-        self._job, self._window = job, window
-        self._marks = MarkNotes(window)
+    def __init__(self, window: CommandWindow) -> None:
+        self._window = window
+        self._waiting: list[tuple[int, str]] = []
+        """Raw time in ns and name of the marks later than the newest frame."""
         self._has_started = self._is_over = False
         self._start_ns = 0
 
     def due_notes(self, now_ns: int, *, is_over: bool) -> Iterator[wire.Note]:
         """Yields each note once, when it is due. `now_ns`: time of the newest frame, which is the
         only clock of a simulated machine. `is_over`: the run has ended, so all notes are due."""
-        job, window = self._job, self._window
+        window, waiting = self._window, self._waiting
+        job = window.job
         if job.start_ns > 0 and not self._has_started:
             self._has_started = True
             self._start_ns = job.start_ns if window.has_our_clock else now_ns
             data = {"pid": job.pid, "argv": argv_text(job.argv)}
             yield wire.Note("run-start", self._start_ns, "recorder", data)
-        yield from self._marks.due_notes(now_ns, is_over=is_over)
+        waiting += job.marks.new_marks()
+        while waiting and (is_over or not window.has_our_clock or waiting[0][0] <= now_ns):
+            time_ns, name = waiting.pop(0)
+            at_ns = min(time_ns, now_ns) if window.has_our_clock else now_ns
+            yield wire.Note("mark", max(at_ns, 0), "recorder", {"label": name})
         if is_over and self._has_started and not self._is_over and (run := window.run) is not None:
             self._is_over = True
             far_ns = self._start_ns + run.end_ns - run.start_ns

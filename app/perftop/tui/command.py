@@ -31,7 +31,6 @@ from perftop.tui.stream import LiveSource, StreamOpener
 if TYPE_CHECKING:  # imported here, because these modules import numpy
     from perfprobe import wire
     from perftop.output.stat_text import CommandMeasurement
-    from perftop.process.command_window import RunNotes
     from perftop.session.session import Session
 
 PANE_UPDATE_S = 0.1
@@ -86,7 +85,6 @@ class CommandSource(LiveSource):
         try:
             async with self._open() as stream:
                 from perftop.output.stat_text import CommandMeasurement
-                from perftop.process.command_window import RunNotes
 
                 self.measurement = CommandMeasurement(self.tty.job, read_pause_s=self._read_pause_s)
                 command_window = self.measurement.command_window
@@ -100,11 +98,10 @@ class CommandSource(LiveSource):
                         and (self.run is None or self._is_screen_closed)
                     )
                     command_window.set_pause_function(stream.set_read_pause)
-                notes = RunNotes(self.tty.job, command_window)
                 async for messages in stream:
                     single_messages = [[message] for message in messages]
                     for batch in [messages] if self._may_read_late else single_messages:
-                        self._measure(self.measurement, notes, batch)
+                        self._measure(self.measurement, batch)
                         if self._is_screen_closed and self.measurement.summary:
                             return
             self.end(Failed("the probe has ended", 0))
@@ -113,14 +110,12 @@ class CommandSource(LiveSource):
         except Exception as error:  # noqa: BLE001 - handled as in the app's own tasks
             self.app._handle_exception(error)  # noqa: SLF001
 
-    def _measure(
-        self, measurement: CommandMeasurement, notes: RunNotes, messages: list[wire.Message]
-    ) -> None:
+    def _measure(self, measurement: CommandMeasurement, messages: list[wire.Message]) -> None:
         measured = bool(measurement.summary)
         self.process(messages)
         if self.has_started:
             is_over = measurement.command_window.is_closed
-            for note in notes.due_notes(self.session.now_ns, is_over=is_over):
+            for note in measurement.notes.due_notes(self.session.now_ns, is_over=is_over):
                 self.add(note)
             if bool(measurement.summary) != measured:
                 self.on_interval_changed()

@@ -65,9 +65,13 @@ class MeasuredConsumer(Consumer):
         return not is_needed or self.measurement.admit(message)
 
     def on_message(self, message: wire.Message) -> bool:
-        if self.job is None:
+        notes = self.measurement.notes
+        if notes is None or not isinstance(message, wire.Frame):
             return False
-        return isinstance(message, wire.Frame) and self.measurement.follow(self.session, message)
+        is_closed = self.measurement.follow(self.session, message)
+        for note in notes.due_notes(message.time_ns, is_over=is_closed):
+            self.session.apply(note)
+        return is_closed
 
 
 class Stat(MeasuredConsumer):
@@ -212,8 +216,6 @@ class Why(MeasuredConsumer):
         self.status = 0
         job, job_name = self.job, session.neighbours.watched_job.name
         argv = job.argv if job is not None and job_name == str(job.pid) else ()
-        if argv and self.command_window is not None and (run := self.command_window.run):
-            session.command_cpu_s = run.user_s + run.sys_s
         findings = why_report.report(session, argv, is_past=self._args.file is not None)
         if self._args.json:
             line = None if self.command_window is None else run_line(session, self.command_window)

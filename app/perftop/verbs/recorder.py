@@ -17,7 +17,7 @@ from perftop.base.errors import Failed
 from perftop.base.text import CLEAR_LINE, printable, supports_unicode, terminal_text
 from perftop.model.kinds import KINDS, Episode
 from perftop.output.stat_text import CommandMeasurement
-from perftop.process.command_window import CommandStart, RunNotes
+from perftop.process.command_window import CommandStart
 from perftop.process.job import Job
 from perftop.process.job_terminal import typed_keys
 from perftop.process.signals import on_signal
@@ -180,7 +180,7 @@ class StreamRecorder(Consumer):
     def _write_run_notes(self, *, is_over: bool) -> None:
         """Writes the notes on the command that are due."""
         if self._command is not None:
-            for note in self._command.notes.due_notes(self._now_ns, is_over=is_over):
+            for note in self._command.measurement.notes.due_notes(self._now_ns, is_over=is_over):
                 self._write(note)
                 self._command.measure(note)
 
@@ -254,7 +254,6 @@ class CommandSummary(Follower):
     def __init__(self, job: Job, start: CommandStart | None = None) -> None:
         super().__init__()
         self.measurement = CommandMeasurement(job, start, READ_PAUSE_S)
-        self.notes = RunNotes(job, self.measurement.command_window)
         self._waiting_messages: list[wire.Message] = []
 
     @property

@@ -300,7 +300,7 @@ def test_notes_of_a_run_are_in_order_and_not_ahead_of_the_frames(
         job=job, run=None, bounds=None, missed_cpus=[2],
         has_our_clock=clock == "ours", is_remote=clock == "remote",
     )  # fmt: skip
-    notes = RunNotes(job, window)
+    notes = RunNotes(window)
 
     def due(now_ns: int, *, is_over: bool = False) -> list[tuple[str, int]]:
         due_notes = notes.due_notes(now_ns, is_over=is_over)

@@ -32,15 +32,22 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 def test_a_recorded_command_marks_its_own_phases(tmp_path: Path) -> None:
     mark = shlex.join([*PERFTOP, "mark"])
-    script = f"{mark} build; sleep 0.5; {mark} 'the link'; sleep 0.5"
+    script = f"{mark} build; sleep 0.8; {mark} 'the link'; sleep 0.8"
     file = str(tmp_path / "run.perftop")
-    recorded = run("record", "--source", "os", "-o", file, "--", "sh", "-c", script)
+    recorded = run(
+        "record", "--source", "os", "--sample", "500ms", "-o", file, "--", "sh", "-c", script
+    )
     assert recorded.returncode == 0, recorded.stderr
     summary = run("summary", "--by", "mark", file)
     heads = next(
         line for line in summary.stdout.splitlines() if "build" in line and "whole" in line
     )
     assert heads.split()[-4:] == ["build", "the", "link", "whole"]
+    tables = [
+        text[text.index("\nphase ") : text.index("\nall ") + 30]
+        for text in (recorded.stderr, summary.stdout)
+    ]
+    assert tables[0] == tables[1], "the receipt ends with the command, not with the last sample"
 
 
 @pytest.mark.parametrize("verb", [["stat", "--brief"], nightly_case(["why"])], ids=["stat", "why"])
