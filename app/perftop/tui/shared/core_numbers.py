@@ -111,20 +111,14 @@ def core_panel(
 def _episode_lines(
     session: Session, interval: Interval, cpus: Sequence[int], width: int
 ) -> list[list[Run]]:
-    """Returns the worst loss on these CPUs during the interval, in at most one line."""
+    """Returns the line of the worst loss on these CPUs during the interval, if any."""
     episodes = [
         episode
         for episode in episode_style.episodes_during(session, interval)
         if episode_style.is_loss(episode) and not set(cpus).isdisjoint(episode.cpus)
     ]
     groups = episode_style.group_episodes(episodes)
-    return [
-        [
-            (f"{episode_style.marker(group[0])} ", "warn"),
-            *episode_style.sentence_runs(session, group, width - INDENT, None, ("warn", "text")),
-        ]
-        for group in groups[:1]
-    ]
+    return [episode_style.group_line(session, interval, group, width) for group in groups[:1]]
 
 
 def _task_lines(

@@ -11,12 +11,20 @@ from math import isfinite, nan
 
 import numpy as np
 
+from perftop.base.text import long_duration, time_of_day
 from perftop.draw.columns import Run
 from perftop.draw.strips import fit_runs, safe_cells
 from perftop.model import kinds
 from perftop.model.confidence import Hypervisor
 from perftop.model.kinds import KINDS, STEAL_CAUSE, Episode, kind_of
-from perftop.output.sentences import MAX_SENTENCE, SentencePart, group_key, sentence, total_cost
+from perftop.output.sentences import (
+    MAX_SENTENCE,
+    SentencePart,
+    group_key,
+    sentence,
+    total_cost,
+    victims,
+)
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.cores import Cores
@@ -72,6 +80,40 @@ def sentence_runs(
         parts = sentence(session.topology, episodes, names, max_length=size)
     runs = [(safe_cells(part.text), styles[part.role != "lost"]) for part in parts]
     return fit_runs(runs, size, styles[1])
+
+
+CLOCK_WIDTH = 8
+MIN_WIDTH_FOR_EVIDENCE = 48
+"""Minimum width in cells of a panel with wide gaps, and with the evidence of running episodes."""
+MAX_START_GAP_NS = 1_000_000_000
+"""Maximum time in ns between the starts of two ended episodes of one cause that share a line."""
+
+
+def group_line(
+    session: Session, interval: Interval, group: Sequence[Episode], size: int
+) -> list[Run]:
+    """Returns the line of a group: marker, start, description and length; red during episodes.
+    In the past, a line describes the whole episode, which may have gone on since then: its evidence
+    can name tasks that started later."""
+    now_ns, first, loses = interval.time_ns, min(group, key=lambda e: e.start_ns), is_loss(group[0])
+    is_running = any(is_running_at(e, now_ns) for e in group)
+    is_present = is_running and not is_past(session, interval)
+    style = severity_style(first) if is_running else "dim"
+    end_ns = max(now_ns if is_present else e.end_ns or session.until_ns for e in group)
+    duration = long_duration(end_ns - first.start_ns) if end_ns > first.start_ns else ""
+    starts_ns = [e.start_ns for e in group]
+    if not is_running and max(starts_ns) - min(starts_ns) > MAX_START_GAP_NS:
+        duration = f"{len({ns // MAX_START_GAP_NS for ns in starts_ns})} times"
+    gap = "  " if size >= MIN_WIDTH_FOR_EVIDENCE else " "
+    room = size - 2 - CLOCK_WIDTH - 2 * len(gap) - len(duration)
+    text: list[Run] = []
+    if room > 0:
+        names = victims(session, group, interval.tasks) if is_present else None
+        text_style = ("text", "bright")[is_running] if loses else ("dim", "text")[is_running]
+        styles = "alarm" if is_running and loses else text_style, text_style
+        text = sentence_runs(session, group, room, names, styles)
+    start = f"{time_of_day(session.unix(first.start_ns)):<{CLOCK_WIDTH}}{gap}"
+    return [(f"{marker(first)} {start}", style), *text, (f"{gap}{duration}", style)]
 
 
 def ended_sentence(

@@ -4,14 +4,14 @@ A panel is a function that returns lines with click targets."""
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from math import ceil
 from typing import ClassVar, Literal
 
-from perftop.base.text import fit, long_duration, time_of_day
+from perftop.base.text import fit, long_duration
 from perftop.draw.columns import Run
 from perftop.draw.strips import (
     BLANK,
@@ -23,7 +23,7 @@ from perftop.draw.strips import (
 )
 from perftop.model.confidence import evidence_text
 from perftop.model.kinds import Episode
-from perftop.output.sentences import cause_name, victims
+from perftop.output.sentences import cause_name
 from perftop.output.sentences import group_key as cause_key
 from perftop.session.interval import Interval
 from perftop.session.losses import FIRST_VERDICT_NS, VERDICT_SPAN_NS
@@ -40,7 +40,13 @@ from perftop.tui.shared.canvas import (
     note_line,
 )
 from perftop.tui.shared.core_numbers import core_panel
-from perftop.tui.shared.episode_style import drop_duplicate_losses, group_episodes
+from perftop.tui.shared.episode_style import (
+    CLOCK_WIDTH,
+    MAX_START_GAP_NS,
+    MIN_WIDTH_FOR_EVIDENCE,
+    drop_duplicate_losses,
+    group_episodes,
+)
 from perftop.tui.shared.row_numbers import ViewSettings
 from perftop.tui.shared.tables import INDENT, MIN_HEIGHT_FOR_HEADINGS, title_key
 from perftop.tui.shared.time_axis import REDRAW_PERIOD_NS
@@ -51,18 +57,14 @@ MIN_HEIGHT, MIN_HEIGHT_BELOW_CHART = 4, 13
 chart of losses, for all lines of the selected core."""
 # --- what happened
 
-_CLOCK_WIDTH = 8
 _LABEL_WIDTH = 10
 """Width of the labels "cause" and "evidence", in cells."""
-_MIN_WIDTH_FOR_EVIDENCE = 48
 _EVIDENCE_LINES = 3
 """Lines for the cause and the evidence of a running episode, before those of causes ruled out."""
 TASK_RECORD_NS = 1_000_000_000
 """Time in ns between two records of tasks and of the kernel's coarse times."""
 MAX_ENDED_EPISODES = 64
 """Maximum number of ended episodes that are read (the newest ones); no panel has more lines."""
-MAX_START_GAP_NS = 1_000_000_000
-"""Maximum time in ns between the starts of two ended episodes of one cause that share a line."""
 MAX_SHORT_STEAL_NS = 1_000_000_000
 """Maximum length in ns of steals that share a line even if they began at different times.
 Otherwise, frequent short steals would fill the list."""
@@ -93,14 +95,14 @@ def episode_panel(
     key = title_key(settings.captions["episodes"], "all", size)
     lines: list[PanelLine] = [(panel_title("what happened", count_text, size, key), None)]
     if height - len(lines) >= MIN_HEIGHT_FOR_HEADINGS - 1 and groups.count:
-        heading = fit(" " * INDENT + f"{'since':<{_CLOCK_WIDTH}}  what", size - 8)
+        heading = fit(" " * INDENT + f"{'since':<{CLOCK_WIDTH}}  what", size - 8)
         lines.append(([(heading + "how long"[: max(0, size)], "dim")], None))
     room = max(0, height - len(lines))
     ruled_out: list[PanelLine] = []
     if cpus is None:
         verdict = verdict_at(session, interval, is_range=settings.range_ns is not None)
         spare_lines = room - len(groups.running_groups) - min(len(groups.ended_groups), room // 2)
-        if groups.running_groups and size >= _MIN_WIDTH_FOR_EVIDENCE:
+        if groups.running_groups and size >= MIN_WIDTH_FOR_EVIDENCE:
             spare_lines = max(min(1, spare_lines), spare_lines - _EVIDENCE_LINES)
         ruled_out = [(runs, None) for runs in ruled_out_lines(verdict, size, spare_lines)]
         ruled_out += [(runs, None) for runs in pending_lines(session, interval, size, spare_lines)]
@@ -108,13 +110,13 @@ def episode_panel(
     running_groups = groups.running_groups[:room]
     spare_lines = room - len(running_groups) - min(len(groups.ended_groups), room // 2)
     for group in running_groups:
-        lines.append((_group_line(session, interval, group, size, is_running=True), group[0]))
-        if size >= _MIN_WIDTH_FOR_EVIDENCE and spare_lines > 0:
+        lines.append((episode_style.group_line(session, interval, group, size), group[0]))
+        if size >= MIN_WIDTH_FOR_EVIDENCE and spare_lines > 0:
             reason_lines = cause_lines(group[0], size, spare_lines)
             spare_lines -= len(reason_lines)
             lines += [(runs, group[0]) for runs in reason_lines]
     lines += [
-        (_group_line(session, interval, group, size, is_running=False), group[0])
+        (episode_style.group_line(session, interval, group, size), group[0])
         for group in groups.ended_groups[: max(0, height - len(lines) - len(ruled_out))]
     ]
     return [*lines, *ruled_out]
@@ -202,33 +204,8 @@ def _group_by_start(newest: Iterable[Episode]) -> list[list[Episode]]:
     return groups
 
 
-def _group_line(
-    session: Session, interval: Interval, group: Sequence[Episode], size: int, *, is_running: bool
-) -> list[Run]:
-    """Returns the line of a group: marker, start, description and length; red during episodes."""
-    first, is_loss = min(group, key=lambda e: e.start_ns), episode_style.is_loss(group[0])
-    style = episode_style.severity_style(first) if is_running else "dim"
-    ends_ns = [interval.time_ns if is_running or e.end_ns is None else e.end_ns for e in group]
-    lasted_ns = max(ends_ns) - first.start_ns
-    duration = long_duration(lasted_ns) if lasted_ns > 0 else ""
-    starts_ns = [e.start_ns for e in group]
-    if not is_running and max(starts_ns) - min(starts_ns) > MAX_START_GAP_NS:
-        duration = f"{len({ns // MAX_START_GAP_NS for ns in starts_ns})} times"
-    gap = "  " if size >= _MIN_WIDTH_FOR_EVIDENCE else " "
-    room = size - INDENT - _CLOCK_WIDTH - 2 * len(gap) - len(duration)
-    text: list[Run] = []
-    if room > 0:
-        names = victims(session, group, interval.tasks) if is_running else None
-        text_style = ("text", "bright")[is_running] if is_loss else ("dim", "text")[is_running]
-        lost_style = "alarm" if is_running and is_loss else text_style
-        styles = lost_style, text_style
-        text = episode_style.sentence_runs(session, group, room, names, styles)
-    start = f"{time_of_day(session.unix(first.start_ns)):<{_CLOCK_WIDTH}}{gap}"
-    return [(f"{episode_style.marker(first)} {start}", style), *text, (f"{gap}{duration}", style)]
-
-
 def cause_lines(
-    episode: Episode, size: int, height: int, indent: int = INDENT + _CLOCK_WIDTH + 2
+    episode: Episode, size: int, height: int, indent: int = INDENT + CLOCK_WIDTH + 2
 ) -> list[list[Run]]:
     """Returns the cause and the evidence of an episode in at most `height` lines of `size` cells,
     each with its label. An ellipsis marks cut evidence."""

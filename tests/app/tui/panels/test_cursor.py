@@ -16,6 +16,7 @@ from perftop.session.history import History
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.core_numbers import core_panel
+from perftop.tui.shared.panels import episode_panel
 from perftop.tui.shared.row_numbers import ViewSettings
 from perftop.tui.shared.verdict import verdict_at
 
@@ -115,7 +116,7 @@ def test_the_headings_name_the_span_of_each_number(
 
 @pytest.mark.parametrize(("height", "names"), [
     (4, ["at the cursor  22:13:2", "CPU", "busy", "tasks waiting"]),
-    (6, ["at the cursor  22:13:2", "CPU", "The hypervisor took", "busy", "user", "tasks waiting"]),
+    (6, ["at the cursor  22:13:2", "CPU", "22:13:20  The hyperv", "busy", "user", "tasks waiting"]),
 ])  # fmt: skip
 def test_a_low_panel_has_numbers_and_tasks(
     changed_guest: tuple[Session, Interval], height: int, names: list[str]
@@ -123,6 +124,18 @@ def test_a_low_panel_has_numbers_and_tasks(
     session, now = changed_guest
     interval, settings = settings_at(session, 15 * S // 10, now=now)
     assert list(panel_rows(session, interval, settings, 60, height)) == names
+
+
+def test_an_episode_at_the_cursor_is_described_as_a_whole(
+    changed_guest: tuple[Session, Interval],
+) -> None:
+    """Its evidence can name tasks that started later, and its depth is that of its whole length."""
+    session, _ = changed_guest
+    interval, settings = settings_at(session, S)  # it began 0.5 s earlier and ends 0.5 s later
+    lines = [strips.text(runs) for runs, _ in episode_panel(session, interval, settings, 80, 8)]
+    (line,) = (line for line in lines if "22:13:20" in line)
+    assert "The hypervisor took" in line
+    assert line.endswith("1.0 s")
 
 
 def test_in_a_recording_there_is_no_now(changed_guest: tuple[Session, Interval]) -> None:

@@ -20,13 +20,15 @@ from sessions import session_of
 from waiting import until_true
 
 from perfprobe import wire
+from perftop.base.text import time_of_day
 from perftop.draw import strips
 from perftop.model.confidence import TaskOnCpu
 from perftop.model.kinds import Episode
+from perftop.output import why_text
 from perftop.output.report import Report
 from perftop.output.sentences import sentence, text
 from perftop.output.why_report import report
-from perftop.output.why_text import answer
+from perftop.output.why_text import answer, why_json
 from perftop.recording.file import open_recording
 from perftop.session import selection
 from perftop.session.episodes import RecordingEpisodes
@@ -159,6 +161,10 @@ def test_a_sentence_is_always_shown() -> None:
     assert then is not None
     assert then.is_past
     assert then.text.startswith("Nothing slowed this machine down (0.")
+    assert then.report is not None
+    assert why_json(then.report, None)["seen"]["end"] == session.unix(interval.time_ns)
+    end = time_of_day(session.unix(interval.time_ns))
+    assert f" until {end}, " in "".join(why_text.lines(then.report, colour=False, unicode=True))
 
 
 def test_the_loss_is_unknown_until_the_first_verdict() -> None:
