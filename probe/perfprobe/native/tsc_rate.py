@@ -70,6 +70,9 @@ def narrowest_bracket(read_inner: Callable[[], int], read_outer: Callable[[], in
 
 
 def suspended_ns() -> int:
-    """Returns the time in ns for which the machine has been suspended since boot."""
-    monotonic = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - monotonic
+    """Returns the time in ns for which the machine has been suspended since boot. Under load, a
+    single pair of reads can be apart by a whole time slice."""
+    read_boot = partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME)
+    read_monotonic = partial(time.clock_gettime_ns, time.CLOCK_MONOTONIC)
+    boot_ns, monotonic_ns, _ = narrowest_bracket(read_boot, read_monotonic)
+    return boot_ns - monotonic_ns

@@ -281,6 +281,21 @@ def test_every_later_frame_reports_a_suspend(
     assert results == [None, None, 5_000_000_000, 5_000_000_300]
 
 
+@pytest.mark.parametrize("delayed_read", range(4))
+def test_a_pause_between_the_reads_of_two_clocks_is_no_suspension(
+    delayed_read: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under load, marks once said that the machine was suspended for 0.0 s."""
+    delays_ns = {delayed_read: 20_000_000}
+    times_ns = itertools.accumulate(100 + delays_ns.get(i, 0) for i in itertools.count())
+
+    def read(clock: int) -> int:
+        return next(times_ns) + (5_000_000_000 if clock == time.CLOCK_BOOTTIME else 0)
+
+    monkeypatch.setattr(time, "clock_gettime_ns", read)
+    assert abs(tsc_rate.suspended_ns() - 5_000_000_000) < 1000
+
+
 def test_garbled_files_invalidate_only_their_column(machine: TreeMachine) -> None:
     (machine.root / f"{trees.CPU}/cpu0/cpuidle/state1/time").write_text("zzz\n", encoding="ascii")
     (machine.root / f"{trees.CPU}/cpu1/cpuidle/state2/time").unlink()
