@@ -277,6 +277,6 @@ def text(name: str, width: int, *, unicode: bool) -> str:
         lines = machine.draw_answer(answer, draw, width, unicode=unicode)
     else:
         answer, size = _ramp_answers()[name], os.terminal_size((width, 24))
-        result = ramp_runs.ramp_of_runs(answer)
+        result = ramp_runs.summarise_runs(answer)
         lines = ramp.report_lines(answer, result, size, unicode=unicode, colour=unicode)
     return "\n".join(lines).replace("\x1b", "␛") + "\n"

@@ -11,7 +11,7 @@ from perftop.output.waiting import waiting_finding
 from perftop.output.why_text import lines
 from perftop.session.losses import (
     WAIT_CAUSE,
-    Cause,
+    CauseKey,
     LossSums,
     Totals,
 )
@@ -46,7 +46,7 @@ def printed_report(result: Report) -> list[str]:
     return lines(result, colour=False, unicode=True)
 
 
-def finding_of(result: Report, cause: Cause) -> Finding:
+def finding_of(result: Report, cause: CauseKey) -> Finding:
     (finding,) = [finding for finding in result.findings if finding.cause == cause]
     return finding
 

@@ -20,10 +20,10 @@ DAMAGED = 4
 
 
 class Failed(Exception):  # noqa: N818 - what happened, not what class of mistake
-    def __init__(self, text: str, status: int = 1, *, further_lines: Sequence[str] = ()) -> None:
+    def __init__(self, text: str, status: int = 1, *, extra_lines: Sequence[str] = ()) -> None:
         super().__init__(text)
         self.status = status
-        self.lines = [text, *further_lines]
+        self.lines = [text, *extra_lines]
 
 
 def require_terminal(alternative: str) -> None:

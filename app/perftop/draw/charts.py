@@ -21,7 +21,7 @@ import numpy as np
 from perftop.base.arrays import Floats, Ints
 from perftop.draw import theme
 from perftop.draw.columns import Run
-from perftop.draw.strips import runs_of
+from perftop.draw.strips import make_runs
 from perftop.draw.theme import AREA_STEPS
 
 
@@ -47,7 +47,7 @@ def chart_lines(columns: Sequence[ChartColumn]) -> list[list[Run]]:
     """Returns the lines of the chart that consists of these columns, the top line first."""
     chars, styles = "".join([column.chars for column in columns]), [c.styles for c in columns]
     lines = [*zip(*styles, strict=True)]
-    return [runs_of(chars[y :: len(lines)], line) for y, line in enumerate(lines)]
+    return [make_runs(chars[y :: len(lines)], line) for y, line in enumerate(lines)]
 
 
 def colour_step(row: int, rows: int) -> int:
@@ -141,7 +141,7 @@ def _cpu_time_column(column: tuple[int, ...], rows: int, glyphs: Glyphs) -> Char
     if user < 0:
         return ChartColumn(" " * rows, ("text",) * rows)
     ends = user, busy, 8 * rows - steal_height, 8 * rows
-    cell = _cpu_time_cell if glyphs == "colour" else _one_kind_cell
+    cell = _cpu_time_cell if glyphs == "colour" else _largest_kind_cell
     return ChartColumn.from_cells(
         cell(_eighths_in_cell(ends, row), state, row, rows, glyphs) for row in reversed(range(rows))
     )
@@ -213,7 +213,9 @@ def _task_cell(parts: tuple[int, ...], glyphs: Glyphs) -> Run:
     return theme.LEVELS[level], below if above == "ground" else f"{below}/{above}"
 
 
-def _one_kind_cell(parts: Sequence[int], state: int, _row: int, _rows: int, glyphs: Glyphs) -> Run:
+def _largest_kind_cell(
+    parts: Sequence[int], state: int, _row: int, _rows: int, glyphs: Glyphs
+) -> Run:
     """Returns a cell in the shape of its largest kind of time. Except in ASCII, the end of the busy
     part is drawn in eighths, and steal below half of the cell is a thin line at its top."""
     user, system, idle, steal = parts
@@ -254,7 +256,7 @@ def _smt_column(column: tuple[int, ...], half_rows: int, glyphs: Glyphs) -> Char
     both, undetermined, lp0, lp1 = column
     if both < 0:
         return ChartColumn(" " * (2 * half_rows), ("text",) * (2 * half_rows))
-    cell = _smt_cell if glyphs == "colour" else _main_state_cell
+    cell = _smt_cell if glyphs == "colour" else _largest_state_cell
     above, below = (
         [cell(_eighths_in_cell((both, undetermined, height, 8 * half_rows), row),
               colour_step(row, half_rows), glyphs, is_upper=is_upper)
@@ -279,7 +281,7 @@ def _smt_cell(parts: tuple[int, ...], step: int, _glyphs: Glyphs, *, is_upper: b
     return theme.LEVELS[level], f"{outer or 'ground'}/{inner}"
 
 
-def _main_state_cell(parts: Sequence[int], _step: int, glyphs: Glyphs, *, is_upper: bool) -> Run:
+def _largest_state_cell(parts: Sequence[int], _step: int, glyphs: Glyphs, *, is_upper: bool) -> Run:
     """Returns a cell in the shape of its largest SMT state. In 16 colours, a single thread has the
     shape of both in another colour. There is one shade: several would look like stripes."""
     kind = parts.index(max(parts))
@@ -393,12 +395,12 @@ def add_gap_numbers(
     """Adds the cause's character and, where it fits into full cells, the loss to each gap of a
     clock chart, in the row that the gap fills most. `losses`: the loss in each column, in GHz.
     `gap_starts`: columns at which a new gap begins."""
-    gaps, new_columns = [*map(_gap_of, columns)], [*columns]
+    gaps, new_columns = [*map(_find_gap, columns)], [*columns]
 
-    def part_of_gap(x: int) -> tuple[str, int]:
+    def gap_at(x: int) -> tuple[str, int]:
         return gaps[x][0], sum(cut <= x for cut in gap_starts)
 
-    for (cause, _), cells in groupby(range(len(columns)), part_of_gap):
+    for (cause, _), cells in groupby(range(len(columns)), gap_at):
         if cause not in GAP_CAUSES:
             continue
         span = [*cells]
@@ -422,7 +424,7 @@ def add_gap_numbers(
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _gap_of(column: ChartColumn) -> tuple[str, Sequence[int]]:
+def _find_gap(column: ChartColumn) -> tuple[str, Sequence[int]]:
     """Returns the cause of a gap, or '', and the eighths of each cell that it fills."""
     cause, eighths = "", list[int]()
     for char, style in zip(column.chars, column.styles, strict=True):

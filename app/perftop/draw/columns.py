@@ -24,7 +24,7 @@ UNKNOWN_TEXTS = MISSING, "–"
 """Texts for an unknown number: the normal one, and a shorter one for narrow cells."""
 MAX_NARROW_WIDTH = 4
 """Maximum width in cells, including the gap, of a column that is too narrow for `n/a`."""
-DOUBTED_SIGN, ESTIMATED_SIGN = "≁", "≈"
+SUSPECT_SIGN, ESTIMATED_SIGN = "≁", "≈"
 """Prefixes of numbers: one from a suspect counter, and one from a multiplexed event."""
 MAX_SIMILAR_ROWS = 5
 """Maximum number of similar items of a list that have a row each."""
@@ -89,7 +89,7 @@ class Column:
             text = with_si_prefix(value) if self.has_si_prefix else f"{number:z.{self.digits}f}"
         if estimated:
             text = ESTIMATED_SIGN + text
-        return (DOUBTED_SIGN + text, "dim") if doubted else (text, style)
+        return (SUSPECT_SIGN + text, "dim") if doubted else (text, style)
 
     def numbers(self, values: Sequence[float], styles: Sequence[str]) -> list[Run]:
         """Returns right-aligned numbers without SI prefixes, formatted as by `cell` and `pad`."""

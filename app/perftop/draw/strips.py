@@ -23,7 +23,7 @@ BLANK: Line = ([], "calm")
 
 def has_own_background(key: str) -> bool:
     """Returns whether a style has its own background, not the line's."""
-    return key in theme.WITH_BACKGROUND or "/" in key
+    return key in theme.BACKGROUND_STYLES or "/" in key
 
 
 def text(runs: Iterable[Run]) -> str:
@@ -46,10 +46,10 @@ def join_cells(cells: Sequence[Run]) -> list[Run]:
     if not cells:
         return []
     chars, styles = zip(*cells, strict=True)
-    return runs_of("".join(chars), styles)
+    return make_runs("".join(chars), styles)
 
 
-def runs_of(chars: str, styles: tuple[str, ...]) -> list[Run]:
+def make_runs(chars: str, styles: tuple[str, ...]) -> list[Run]:
     """Returns the runs of cells with these characters and styles; equal neighbours form one run."""
     runs, begin = list[Run](), 0
     for style, cells in groupby(styles):

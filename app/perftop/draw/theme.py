@@ -40,7 +40,7 @@ _COLOURS: dict[str, tuple[str, str, str, str]] = {
     "key": ("#58a6ff", "#0969da", "#3f8fff", "bright_blue"),
     "field": ("#6ca29b", "#2f7f77", "#cadbe3", "cyan"),
     "ipc": ("#2f767c", "#5fa8a1", "#5c7f96", "cyan"),
-    "taker": ("#e8a39b", "#a03f37", "#dca6a2", "bright_red"),
+    "culprit": ("#e8a39b", "#a03f37", "#dca6a2", "bright_red"),
     "bar-both": ("#cf9a27", "#cf9712", "#dccf55", "bright_yellow"),
     "bar-lp0": ("#4a8bd8", "#3a86de", "#3a80e0", "bright_blue"),
     "bar-lp1": ("#9f79d8", "#9468dc", "#cfa8c9", "bright_magenta"),
@@ -142,7 +142,7 @@ PALETTES = {
 }
 _BOLD = frozenset({"bright", "alarm", "key"})
 _QUIET_KEYS = frozenset({"dim", "faint", "rule", "neither", "unknown"})
-WITH_BACKGROUND = {"label": "bright", "paused": "warn", "lost": "alarm"}
+BACKGROUND_STYLES = {"label": "bright", "paused": "warn", "lost": "alarm"}
 """Style key of the background, for styles that do not use the background of their line."""
 _STALE_SHARE = 0.275
 """Share of the background in the grey text of a stale line."""
@@ -201,7 +201,7 @@ def line_styles(name: str, state: LineState = "calm") -> dict[str, Style]:
     black, white = ("black", "bright_white") if palette.ansi else ("#000000", "#ffffff")
     colors |= {"black": black, "white": white}
     table = (_ansi_styles if palette.ansi else _rgb_styles)(palette, colors, state)
-    for key, color in WITH_BACKGROUND.items():
+    for key, color in BACKGROUND_STYLES.items():
         text_colour = "black" if palette.ansi else palette.background
         table[key] = Style(color=text_colour, bgcolor=colors[color], bold=not palette.ansi)
     table["mark"] = table["key"]

@@ -87,7 +87,7 @@ class PlausibilityChecks:
             return
         samples = _CheckedSamples(counters, delta)
         if self._traced:
-            _check_idle_accounts(samples)
+            _check_idle_times(samples)
         _check_standstill(samples)
         clock_agreed = self._check_clocks(samples)
         cycles, instructions = samples.increments("cycles"), samples.increments("instructions")
@@ -190,7 +190,7 @@ def _check_standstill(samples: _CheckedSamples) -> None:
                 samples.mark_suspect(key, Doubt.STILL, stands_still & has_worked)
 
 
-def _check_idle_accounts(samples: _CheckedSamples) -> None:
+def _check_idle_times(samples: _CheckedSamples) -> None:
     """Compares busy time from idle transitions with busy time from /proc/stat, unless /proc/stat
     was read so late that the spans differ."""
     counters, tables = samples.counters, samples.delta.tables

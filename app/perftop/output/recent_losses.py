@@ -92,7 +92,7 @@ class RecentLosses:
 MAX_STEP_NS = 10_000_000_000
 """Maximum time in ns between two totals whose difference shows when tasks waited. It is longer if,
 for example, the screen was stopped."""
-MAX_LOSERS = 2
+MAX_VICTIMS = 2
 """Maximum number of waiting tasks in the evidence. With two, sentences leave out their PIDs."""
 MIN_WAIT_S = 0.005
 """Minimum wait in s between two totals that counts."""
@@ -189,10 +189,10 @@ def _describe(episode: Episode, finding: Finding) -> None:
     episode.cpus, episode.depth = finding.cpus, finding.victim_share
     episode.confidence = finding.confidence
     text, pids = " · ".join(finding.evidence), sorted({pid for pid, _ in finding.waiting_tasks})
-    losers = [TaskOnCpu(pid, finding.culprit, finding.cpus[0]) for pid in pids[:MAX_LOSERS]]
-    episode.evidence = {"label": finding.headline, "text": text, "loser": losers}
-    if finding.takers:
-        episode.evidence["who"] = [*finding.takers]
+    victims = [TaskOnCpu(pid, finding.culprit, finding.cpus[0]) for pid in pids[:MAX_VICTIMS]]
+    episode.evidence = {"label": finding.headline, "text": text, "loser": victims}
+    if finding.culprit_tasks:
+        episode.evidence["who"] = [*finding.culprit_tasks]
 
 
 def _wait_period(finding: Finding, recent_totals: Sequence[Totals]) -> tuple[int, int]:

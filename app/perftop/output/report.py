@@ -30,7 +30,7 @@ from perftop.model.kinds import (
 )
 from perftop.model.smt import STATES
 from perftop.session.interval import Interval
-from perftop.session.losses import UNEXPLAINED, WAIT_CAUSE, Cause, KernelWork, LossSums, Totals
+from perftop.session.losses import UNEXPLAINED, WAIT_CAUSE, CauseKey, KernelWork, LossSums, Totals
 from perftop.session.session import Session
 from perftop.session.task_times import JobTime
 
@@ -50,7 +50,7 @@ MAX_CAUSES = 4
 
 @dataclass(frozen=True)
 class Finding:
-    cause: Cause
+    cause: CauseKey
     share: float
     lost_s: float
     text: str
@@ -74,7 +74,7 @@ class Finding:
     victim_share: float = 0.0
     """Share of their own time that the headline's tasks lose; 0 if they needed little CPU time."""
     waiting_tasks: frozenset[tuple[int, str]] = frozenset()
-    takers: tuple[TaskOnCpu, ...] = ()
+    culprit_tasks: tuple[TaskOnCpu, ...] = ()
     """PIDs and names of the tasks that waited for a CPU, and the tasks that ran instead."""
     other_waits: tuple[Finding, ...] = ()
     """Waits of further tasks in the same span, the longest first. `share` counts them all."""
@@ -167,7 +167,7 @@ class Report:
         return self.seen_share < MIN_RECORDED_SHARE
 
     @cached_property
-    def shares(self) -> dict[Cause, float]:
+    def shares(self) -> dict[CauseKey, float]:
         """Share of the time that was lost to each cause, the largest first."""
         return self.sums.shares()
 

@@ -391,9 +391,9 @@ def _task_fields(worst: Episode, names: Sequence[str], size: int) -> dict[str, S
     """Returns the fields for the tasks that cause the loss and those that lose. Names are truncated
     to `size` characters."""
     fields: dict[str, SentencePart] = {}
-    who, own_tasks, losers = (culprits(worst, key) for key in ("who", "self", "loser"))
-    if losers:
-        names, pids = [losers[0].comm], {task.pid for task in losers}
+    who, own_tasks, named_victims = (culprits(worst, key) for key in ("who", "self", "loser"))
+    if named_victims:
+        names, pids = [named_victims[0].comm], {task.pid for task in named_victims}
         own_tasks, who = own_tasks or who, [task for task in who if task.pid not in pids]
     # If a loser and another task share a name, their PIDs tell them apart.
     namesakes = {task.comm for task in who}.intersection(names)
@@ -405,7 +405,7 @@ def _task_fields(worst: Episode, names: Sequence[str], size: int) -> dict[str, S
 
     if names:
         comm = _abbreviated_names(names, size)
-        name = name_of(losers) if len(losers) == 1 else comm
+        name = name_of(named_victims) if len(named_victims) == 1 else comm
         fields |= {"{loser}": SentencePart(name, "name"), "{comm}": SentencePart(comm, "name")}
     if who and group_key(worst) != STEAL_CAUSE:
         fields["{who}"] = SentencePart(name_of(who), "name")

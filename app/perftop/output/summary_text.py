@@ -26,7 +26,7 @@ from perftop.output.why_report import culprit_of, report
 from perftop.output.why_text import SHORT_TASKS, answer, cause_rows, texts
 from perftop.session.episodes import RUN_STARTED, EpisodeTally, mark_label
 from perftop.session.follow import Follower
-from perftop.session.losses import Cause
+from perftop.session.losses import CauseKey
 from perftop.session.run_phases import BEFORE_MARKS
 from perftop.session.session import Session
 
@@ -256,7 +256,7 @@ def _phases_as_rows(phases: Sequence[Phase], numbers: Sequence[Number]) -> list[
 def _cause_lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
     """Returns the causes that cost most, over the whole recording, with what each cost in every
     phase that names it; [] if none is named."""
-    notes: dict[Cause, str] = {}
+    notes: dict[CauseKey, str] = {}
     for finding in whole.report.findings:
         shares = [
             f"{phase.name} {percent(named_finding.share)} %"

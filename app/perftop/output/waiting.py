@@ -109,7 +109,7 @@ class _WaitReason:
     """The task or resource that they waited for, for use inside a sentence."""
     awaited_tasks: list[str]
     """The tasks that the group waited for, as text; empty if they are unknown."""
-    short_awaited: str
+    awaited_summary: str
     """These tasks in few words, for a sentence without room for all."""
     evidence: list[str]
     neighbours: list[tuple[int, str]]
@@ -132,10 +132,10 @@ def waiting_finding(report: Report, finding: Finding) -> Finding | None:
     if any(kind == "interrupt" for kind, _ in by_cause) and waited_s > 0:
         part = min(1.0, float(by_cause[WAIT_CAUSE].sum()) / waited_s)
         threads = {key: task.with_wait(part * task.wait_s) for key, task in threads.items()}
-    placed_tasks = {key: task for key, task in tasks.items() if key[2] != UNKNOWN_CPU}
-    groups = [*islice(_find_waiters(session, job, threads, placed_tasks), MAX_CAUSES)]
+    located_tasks = {key: task for key, task in tasks.items() if key[2] != UNKNOWN_CPU}
+    groups = [*islice(_find_waiters(session, job, threads, located_tasks), MAX_CAUSES)]
     findings = [
-        _group_finding(report, finding, waiters, placed_tasks, tasks)
+        _group_finding(report, finding, waiters, located_tasks, tasks)
         for i, waiters in enumerate(groups)
         if not i or waiters.victim_share(totals.elapsed_s) >= MIN_VICTIM_SHARE
     ]
@@ -143,15 +143,15 @@ def waiting_finding(report: Report, finding: Finding) -> Finding | None:
 
 
 def _group_finding(
-    report: Report, finding: Finding, waiters: _Waiters, placed_tasks: Tasks, tasks: Tasks
+    report: Report, finding: Finding, waiters: _Waiters, located_tasks: Tasks, tasks: Tasks
 ) -> Finding:
     """Returns the finding about a group of waiting tasks. Its confidence is `measured` if they
     waited for tasks that ran on the same CPUs, `inferred` if the CPUs of those tasks are unknown,
-    and `unknown` if the tasks are. `placed_tasks`: those of `tasks` with a known CPU."""
+    and `unknown` if the tasks are. `located_tasks`: those of `tasks` with a known CPU."""
     session, job, times = report.session, report.job, report.totals.times
     span_s = report.totals.elapsed_s
     covered_s = span_s if job is not None else min(span_s, times.covered_s)
-    reason = _find_reason(report, waiters, placed_tasks, tasks, covered_s)
+    reason = _find_reason(report, waiters, located_tasks, tasks, covered_s)
     total, cpus, is_single = waiters.total_times, waiters.cpus, len(waiters.waiting_members) == 1
 
     full_s = max(times.truncated_s.get(cpu, 0.0) for cpu in cpus)
@@ -160,7 +160,7 @@ def _group_finding(
     notes = ["only a CPU's busiest tasks are sampled"] if is_crowded else []
     notes += ["steal for the guest"] if job is None and waiters.noun == VM_THREAD else []
     evidence = [*_wait_evidence(waiters, bound_text, notes), *reason.evidence]
-    all_times = sum_times(placed_tasks.values())
+    all_times = sum_times(located_tasks.values())
     if job is None and all_times.wait_s > 1.1 * total.wait_s:
         evidence.append(f"all tasks {all_times.wait_s:.2f} of {all_times.wanted_s:.1f} s")
 
@@ -174,7 +174,7 @@ def _group_finding(
     ends = ["for a CPU" if is_everywhere else f"for {cpus_name}"]
     if reason.awaited_tasks:
         on_cpus = "" if is_everywhere else f" on {cpus_name}"
-        awaited = join_words(reason.awaited_tasks), reason.short_awaited
+        awaited = join_words(reason.awaited_tasks), reason.awaited_summary
         ends = [f"{reason.preposition} {names}{on_cpus}" for names in awaited]
     victim = [(min(waiters.pids), waiters.name)] if OWN_TASKS in reason.awaited_tasks else []
     share = lost_percent(total.wait_s, total.wanted_s)
@@ -182,7 +182,7 @@ def _group_finding(
     headlines = [f"{subject} {verb} {lost_text} {end}" for end in ends]
     pair: list[str] = []
     if job is None and len(cpus) == 1:
-        pair = _equal_pair_names(placed_tasks, cpus[0], reason.neighbours, waiters.pids)
+        pair = _equal_pair_names(located_tasks, cpus[0], reason.neighbours, waiters.pids)
     if pair:
         share_verb, wait_verb = ("shared", "waited") if report.past_tense else ("share", "waits")
         headlines = [
@@ -196,7 +196,7 @@ def _group_finding(
         headline=next((text for text in headlines if len(text) < MAX_SENTENCE), headlines[-1]),
         victim_share=waiters.victim_share(span_s),
         waiting_tasks=frozenset(waiters.members) if job is None else frozenset(),
-        takers=tuple(TaskOnCpu(pid, comm, cpus[0]) for pid, comm in [*victim, *reason.neighbours]),
+        culprit_tasks=tuple(TaskOnCpu(*task, cpus[0]) for task in [*victim, *reason.neighbours]),
     )  # fmt: skip
 
 
@@ -296,10 +296,10 @@ class _Rivals:
 
 
 def _find_rivals(
-    session: Session, waiters: _Waiters, placed_tasks: Tasks, all_tasks: Tasks, covered_s: float
+    session: Session, waiters: _Waiters, located_tasks: Tasks, all_tasks: Tasks, covered_s: float
 ) -> _Rivals:
     cpus, total = waiters.cpus, waiters.total_times
-    run_times = other_run_times(placed_tasks, cpus, waiters.pids)
+    run_times = other_run_times(located_tasks, cpus, waiters.pids)
     ran_s = dict(sorted(run_times.items(), key=lambda item: -item[1]))
     # One task that always runs on a CPU explains the waits of any number of tasks there.
     wait_s = min(total.wait_s, covered_s * len(cpus))
@@ -321,13 +321,13 @@ def _find_rivals(
 
 
 def _find_reason(
-    report: Report, waiters: _Waiters, placed_tasks: Tasks, all_tasks: Tasks, covered_s: float
+    report: Report, waiters: _Waiters, located_tasks: Tasks, all_tasks: Tasks, covered_s: float
 ) -> _WaitReason:
     """Returns the reason for the group's wait (tasks on its CPUs, its own members, processes that
     ended between two scans, or idle states), and the mask or cpuset that kept it off other CPUs.
-    `placed_tasks`: those of `all_tasks` with a known CPU. `covered_s`: span of these records."""
+    `located_tasks`: those of `all_tasks` with a known CPU. `covered_s`: span of these records."""
     session, interval = report.session, report.interval
-    rivals = _find_rivals(session, waiters, placed_tasks, all_tasks, covered_s)
+    rivals = _find_rivals(session, waiters, located_tasks, all_tasks, covered_s)
     is_known = rivals.members_compete or rivals.explains_wait or rivals.short_lived is not None
     if not is_known and (reason := _idle_reason(session, waiters, interval)) is not None:
         return reason
@@ -362,11 +362,11 @@ def _find_reason(
             evidence.append(f"{safe_text(comm, MAX_NAME_LENGTH)} is of {owner}")
     counted = rivals.short_lived is None
     cause_confidence = confidence(*WAIT_CAUSE, counted=counted) if awaited_tasks else "unknown"
-    short_awaited = next(iter(awaited_tasks), "")
+    awaited_summary = next(iter(awaited_tasks), "")
     if rivals.members_compete and not rivals.members_suffice:
-        short_awaited += " and others"
+        awaited_summary += " and others"
     return _WaitReason(
-        culprit, awaited_tasks, short_awaited, evidence, rivals.neighbours,
+        culprit, awaited_tasks, awaited_summary, evidence, rivals.neighbours,
         "for" if rivals.members_compete else "behind",
         _wait_remedy(session, rivals, limit, allowed, idle_shares, waiting_pids), cause_confidence,
     )  # fmt: skip

@@ -52,7 +52,7 @@ from perftop.session.losses import (
     STOPPED_CAUSE,
     UNEXPLAINED,
     WAIT_CAUSE,
-    Cause,
+    CauseKey,
     Totals,
 )
 from perftop.session.session import Session
@@ -98,7 +98,7 @@ def report(
 # --- findings on causes
 
 
-def _finding(report: Report, cause: Cause) -> Finding:
+def _finding(report: Report, cause: CauseKey) -> Finding:
     """Returns the finding on a cause, from its episodes and `_add_details`."""
     session, sums = report.session, report.totals.losses
     start_ns, now_ns = report.totals.start_ns, report.totals.end_ns
@@ -252,15 +252,17 @@ def culprit_of(finding: Finding, *, has_job: bool) -> tuple[str, str]:
         return "", ""
     name = ""
     if finding.cause == WAIT_CAUSE:
-        others = (t.comm for t in finding.takers if (t.pid, t.comm) not in finding.waiting_tasks)
-        name = finding.culprit if has_job and finding.takers else next(others, "")
+        others = (
+            t.comm for t in finding.culprit_tasks if (t.pid, t.comm) not in finding.waiting_tasks
+        )
+        name = finding.culprit if has_job and finding.culprit_tasks else next(others, "")
     elif finding.worst is not None:
         name = next((task.comm for task in culprits(finding.worst)), "")
     place = f"CPU {finding.cpus[0]}" if len(finding.cpus) == 1 else ""
     return safe_text(name, MAX_OWNER_LENGTH), place
 
 
-def _culprit_name(cause: Cause, worst: Episode | None) -> str:
+def _culprit_name(cause: CauseKey, worst: Episode | None) -> str:
     kind, name = cause
     blamed_tasks = [] if worst is None else culprits(worst)
     if cause == ("turbo-drop", "license") and worst is not None and "self" in worst.evidence:
@@ -285,7 +287,7 @@ MAX_MOVED_TASKS = 8
 """Maximum number of tasks that a remedy's command moves to other CPUs."""
 
 
-def remedy(session: Session, cause: Cause, worst: Episode | None, cpus: Sequence[int]) -> str:
+def remedy(session: Session, cause: CauseKey, worst: Episode | None, cpus: Sequence[int]) -> str:
     """Returns a remedy for a cause that acts on these CPUs; '' if none is known. `worst`: the
     costliest episode of the cause."""
     if worst is not None and isinstance(cap := worst.evidence.get("cap"), ClockCap):
@@ -343,8 +345,8 @@ _UNMEASURED_NAMES = {
     "pressure": "waiting for memory", "l3_memory_bytes": "remote memory",
 }  # fmt: skip
 """Names of the numbers, by key, without which causes can go undetected."""
-WAITS_OF_NO_JOB = ("a program's own waits (locks, disks, network)", "needs --watch", None)
-WAITS_OF_JOB = ("its own waits (locks, disks, network)", "thread states unknown", None)
+UNMEASURED_PROGRAM_WAITS = ("a program's own waits (locks, disks, network)", "needs --watch", None)
+UNMEASURED_JOB_WAITS = ("its own waits (locks, disks, network)", "thread states unknown", None)
 SLEEP_REASONS = ("why it slept", "locks, network and timers cannot be distinguished", None)
 L3_CAPACITY = ("L3 cache taken by others", "not counted", "-e cache-misses")
 """The unmeasured loss for L3 capacity; not listed if a chosen event counts misses."""
@@ -376,7 +378,7 @@ def unmeasured_losses(report: Report) -> list[UnmeasuredLoss]:
         losses = [SLEEP_REASONS]  # only the reasons for the sleep are unknown
     elif not losses:
         is_watched = session.neighbours.watched_job.name is not None
-        losses = [WAITS_OF_JOB if is_watched else WAITS_OF_NO_JOB]
+        losses = [UNMEASURED_JOB_WAITS if is_watched else UNMEASURED_PROGRAM_WAITS]
     if variants["ipc"] and not session.neighbours.cache.is_available:
         is_intel = session.hello.identity.vendor == "GenuineIntel"
         losses.append(L3_CAPACITY if is_intel else (*L3_CAPACITY[:2], None))

@@ -27,7 +27,7 @@ from perftop.output.report import MAX_CAUSES, MIN_SHARE, Finding, Report
 from perftop.output.sentences import MAX_SENTENCE, MAX_SHORT_CPUS, short_cpus_text
 from perftop.output.stat_lines import Line, json_number
 from perftop.output.why_report import MIN_ALWAYS_SHARE, unmeasured_losses
-from perftop.session.losses import Cause
+from perftop.session.losses import CauseKey
 
 WIDTH = 78
 """Width in columns: 80 without the margin of the screen."""
@@ -298,7 +298,7 @@ def rows(report: Report) -> list[list[Run]]:
     return rows + _labelled_lines("seen", _basis_sentence(report), "dim")
 
 
-def cause_rows(report: Report, notes: Mapping[Cause, str] | None = None) -> list[list[Run]]:
+def cause_rows(report: Report, notes: Mapping[CauseKey, str] | None = None) -> list[list[Run]]:
     """Returns the costliest causes with their evidence and remedies, how long the job would take at
     least without the first of them, and the losses that are ruled out. `notes`: further words on
     causes, all of which are named."""
@@ -334,7 +334,7 @@ def _finding_lines(finding: Finding, elapsed_s: float, note: str) -> list[list[R
         end = long_duration(round((elapsed_s if is_always else finding.active_s) * 1e9))
         end = f"all {end}" if is_always else end
     room = WIDTH - INDENT - len(end) - (3 if end else 0)
-    first, *further_lines = wrap_text(finding.text, room) or [""]
+    first, *extra_lines = wrap_text(finding.text, room) or [""]
     sign = KINDS[finding.cause[0]].marker if finding.cause[0] in KINDS else " "
     head = [(f"{sign} {percent(finding.share):>4} %", style), ("  " + first, "text")]
     head.append((end.rjust(WIDTH - INDENT - len(first)) if end else "", "dim"))
@@ -345,7 +345,7 @@ def _finding_lines(finding: Finding, elapsed_s: float, note: str) -> list[list[R
         ", ".join(finding.evidence) or basis, WIDTH, initial_indent=label,
         subsequent_indent=" " * len(label), max_lines=MAX_EVIDENCE_LINES, placeholder=" …",
     )  # fmt: skip
-    rows = [head, *([(" " * INDENT + line, "text")] for line in further_lines)]
+    rows = [head, *([(" " * INDENT + line, "text")] for line in extra_lines)]
     rows += [[(line, "dim")] for line in evidence]
     for i, line in enumerate(wrap_text(note, WIDTH - len(label)) if note else ()):
         rows.append([(f"{'':{INDENT}}{'' if i else 'lost:':<{TRY_WIDTH}}{line}", "dim")])

@@ -186,7 +186,7 @@ class ProbeStream(_ClosingStream):
             if earlier_failure is None:
                 raise end_failure
             text, status = str(earlier_failure), earlier_failure.status
-            raise Failed(text, status, further_lines=end_failure.lines)
+            raise Failed(text, status, extra_lines=end_failure.lines)
         if earlier_failure is not None:
             raise earlier_failure
 

@@ -484,14 +484,14 @@ class PipedRecording(_Closable):
                 self.damage = f"truncated after byte {self.offset}: it has no end"
 
 
-Source = AnyRecording | PipedRecording
+RecordingSource = AnyRecording | PipedRecording
 
 
 STDIN = Path("-")
 """The argument that means stdin."""
 
 
-def open_source(path: Path) -> Source:
+def open_source(path: Path) -> RecordingSource:
     """Opens the recording or stream in a file, a directory or a pipe. Raises Failed if there is
     nothing to read."""
     if path == STDIN:
@@ -507,13 +507,13 @@ def open_source(path: Path) -> Source:
         raise failure_to(f"read {path}", error) from None
 
 
-def damage_suffix(source: Source) -> str:
+def damage_suffix(source: RecordingSource) -> str:
     """Returns a colon and the damage found so far, for the end of a message; '' if there is no
     damage."""
     return f": {source.damage}" if source.damage else ""
 
 
-def report_damage(name: object, source: Source) -> int:
+def report_damage(name: object, source: RecordingSource) -> int:
     """Prints whether the source is still being written and its damage, if any. Returns the exit
     status."""
     name = "stdin" if name == STDIN else name

@@ -26,7 +26,7 @@ from perftop.model.smt import STATES
 from perftop.model.tasks import parse_task
 from perftop.session.follow import Follower
 from perftop.session.interval import Interval
-from perftop.session.losses import Cause, LossSums
+from perftop.session.losses import CauseKey, LossSums
 from perftop.session.session import Session
 from perftop.session.values import lasting_reasons, machine_value
 
@@ -49,7 +49,7 @@ _HARMLESS_KINDS = frozenset({"ramp", "online"})
 """Kinds of episodes that are not problems."""
 MIN_TASK_CPUS = 0.05
 """Minimum CPU use of the busiest task, in CPUs, for its name to be shown."""
-MIN_LOSER_SHARE = 0.5
+MIN_VICTIM_SHARE = 0.5
 """Minimum share of its CPU's time that a task must run to be named as the one that loses."""
 
 Numbers = Mapping[str, float]
@@ -155,8 +155,8 @@ class MachineEpisode:
     depth: float | None = None
     share: float = 0.0
     """Share of the machine's CPUs that the episode affects."""
-    taker: str = ""
-    loser: str = ""
+    culprit: str = ""
+    victim: str = ""
     """Names of the task that takes most, according to the episode's evidence, and of the task that
     runs most of the time on a CPU of the episode; '' where unknown."""
 
@@ -250,7 +250,7 @@ class Machine:
     ended: deque[MachineEpisode] = field(default_factory=lambda: deque(maxlen=MAX_EPISODES))
     waiting_task: str = ""
     """The task that waited most for a CPU in the last ROW_SPAN_S; '' if none did, or if unknown."""
-    lost_shares: Mapping[Cause, float] | None = None
+    lost_shares: Mapping[CauseKey, float] | None = None
     """Lost shares of the time for which tasks ran or were ready in the last ROW_SPAN_S, by cause,
     the largest first, even without an episode; None if only their sum is known."""
     probe_share: float = nan
@@ -286,13 +286,13 @@ class Machine:
         self.running = []
 
     @property
-    def largest_loss(self) -> tuple[Cause, float] | None:
+    def largest_loss(self) -> tuple[CauseKey, float] | None:
         """The cause of the largest loss, and its share; None without a loss or if unknown."""
         largest = next(iter((self.lost_shares or {}).items()), None)
         return largest if largest is not None and largest[1] >= MIN_LOSS else None
 
     @property
-    def cause(self) -> Cause:
+    def cause(self) -> CauseKey:
         """Kind and cause of the machine's largest loss or, without one, of the episode that affects
         most of its CPUs; two empty texts if there is neither."""
         if (largest := self.largest_loss) is not None:
@@ -300,7 +300,7 @@ class Machine:
         losing = [e for e in self.running if e.is_wrong and e.kind != "suspect"]
         return max(losing, key=lambda e: (e.share, e.depth or 0.0)).group if losing else ("", "")
 
-    def lost_to(self, cause: Cause) -> float:
+    def lost_to(self, cause: CauseKey) -> float:
         """Returns the share lost to this cause; NaN if unknown. If only the sum of all losses is
         known, that is the steal or, for the machine's cause, the rest if the cause can lower the
         clock or halt CPUs."""
@@ -413,21 +413,21 @@ class LiveMachine(Follower):
     def _episode(self, session: Session, episode: Episode) -> MachineEpisode:
         offset, end_ns, depth = self._offset_s, episode.end_ns, episode.depth
         culprits = episode.evidence.get("who", ())
-        takers = [task for task in culprits if isinstance(task, TaskOnCpu)]
+        culprit_tasks = [task for task in culprits if isinstance(task, TaskOnCpu)]
         records = [session.tasks.get(str(cpu)) for cpu in episode.cpus]
-        loser = main_task(records, {task.pid for task in takers})
+        victim = main_task(records, {task.pid for task in culprit_tasks})
         return MachineEpisode(
             self.machine.name, episode.kind, episode.cause, episode.start_ns / 1e9 + offset,
             None if end_ns is None else end_ns / 1e9 + offset,
             depth if depth is not None and isfinite(depth) else None,
             min(1.0, len(episode.cpus) / max(1, len(session.selected))),
-            takers[0].comm if takers else "", loser,
+            culprit_tasks[0].comm if culprit_tasks else "", victim,
         )  # fmt: skip
 
 
-def main_task(records: Iterable[object], taker_pids: Collection[int]) -> str:
+def main_task(records: Iterable[object], culprit_pids: Collection[int]) -> str:
     """Returns the name of the task that runs most according to these untrusted records, except
-    those with `taker_pids`; '' if none runs for MIN_LOSER_SHARE of its CPU's time."""
+    those with `culprit_pids`; '' if none runs for MIN_VICTIM_SHARE of its CPU's time."""
     tasks = [task for record in records if (task := parse_task(record)) is not None]
-    losers = [t for t in tasks if t.pid not in taker_pids and t.share >= MIN_LOSER_SHARE]
-    return max(losers, key=lambda task: task.share).comm if losers else ""
+    victims = [t for t in tasks if t.pid not in culprit_pids and t.share >= MIN_VICTIM_SHARE]
+    return max(victims, key=lambda task: task.share).comm if victims else ""

@@ -418,7 +418,7 @@ class Distribution:
         return self
 
     def machine(self, key: str) -> dict[str, float]:
-        return self._series_at(self._registry.index[key])
+        return self._statistics(self._registry.index[key])
 
     def percentiles(self, key: str, shares: Sequence[float]) -> list[float]:
         """Returns percentiles of a machine's metric over the samples; NaN without samples."""
@@ -442,7 +442,7 @@ class Distribution:
         return column[np.isfinite(column)]
 
     def cpu(self, key: str, row: int) -> dict[str, float]:
-        return self._series_at(self._metric_column(key) + row)
+        return self._statistics(self._metric_column(key) + row)
 
     def group(self, key: str, rows: list[int]) -> dict[str, float]:
         """Returns the minimum, fifth percentile and maximum of a metric over all of these CPUs."""
@@ -476,13 +476,13 @@ class Distribution:
 
     def core(self, state: str, core: int) -> dict[str, float]:
         first = len(self._registry.index) * (1 + self._cpus)
-        return self._series_at(first + core * len(STATES) + STATES.index(state))
+        return self._statistics(first + core * len(STATES) + STATES.index(state))
 
     def _metric_column(self, key: str) -> int:
         """Returns the column of the first CPU's values of a metric."""
         return len(self._registry.index) + self._registry.index[key] * self._cpus
 
-    def _series_at(self, i: int) -> dict[str, float]:
+    def _statistics(self, i: int) -> dict[str, float]:
         return {
             name: float(series[i]) if i < len(series) else float("nan")
             for name, series in self._series.items()

@@ -42,12 +42,12 @@ from perftop.session.interval import Span
 from perftop.session.loss_history import MEASURED_KINDS, NAMING_KINDS, without_moved_losses
 from perftop.session.task_times import RunTimes
 
-Cause = tuple[str, str]
+CauseKey = tuple[str, str]
 """Kind and cause of the episodes that explain the loss."""
-WAIT_CAUSE: Cause = ("neighbour", "scheduler")
-QUOTA_CAUSE: Cause = ("quota", "quota")
-STOPPED_CAUSE: Cause = ("stopped", "stopped")
-SPLIT_LOCK_CAUSE: Cause = ("stopped", "split-lock")
+WAIT_CAUSE: CauseKey = ("neighbour", "scheduler")
+QUOTA_CAUSE: CauseKey = ("quota", "quota")
+STOPPED_CAUSE: CauseKey = ("stopped", "stopped")
+SPLIT_LOCK_CAUSE: CauseKey = ("stopped", "split-lock")
 UNEXPLAINED = "other"
 """Cause of a loss without an episode."""
 CAUSE_ENDED_AFTER_NS = 3_000_000_000
@@ -85,7 +85,7 @@ def _join_samples(samples: Sequence[_LossSamples]) -> _LossSamples:
     return _LossSamples(*map(np.concatenate, zip(*samples, strict=True)))
 
 
-def _nonzero(by_cause: dict[Cause, Floats]) -> dict[Cause, Floats]:
+def _nonzero(by_cause: dict[CauseKey, Floats]) -> dict[CauseKey, Floats]:
     return {cause: seconds for cause, seconds in by_cause.items() if seconds.any()}
 
 
@@ -94,7 +94,7 @@ class LossSums(NamedTuple):
 
     wanted_s: Floats
     waited_s: Floats
-    by_cause: dict[Cause, Floats]
+    by_cause: dict[CauseKey, Floats]
     """Lost seconds by cause, without causes that lost nothing."""
 
     @property
@@ -130,7 +130,7 @@ class LossSums(NamedTuple):
         by_cause = {**self.by_cause, QUOTA_CAUSE: stopped_s, WAIT_CAUSE: self.waited_s - stopped_s}
         return self._replace(by_cause=_nonzero(by_cause))
 
-    def with_interrupts(self, taken_s: Mapping[Cause, Floats], elapsed_s: float) -> LossSums:
+    def with_interrupts(self, taken_s: Mapping[CauseKey, Floats], elapsed_s: float) -> LossSums:
         """Returns the sums with a part of the waiting attributed to interrupts: those while tasks
         of the CPU were ready. `taken_s`: all seconds of interrupts, by cause and CPU."""
         by_cause = dict(self.by_cause)
@@ -142,7 +142,7 @@ class LossSums(NamedTuple):
             by_cause |= {cause: counted_s + part_s, WAIT_CAUSE: left_s - part_s}
         return self._replace(by_cause=_nonzero(by_cause))
 
-    def with_stops(self, stopped_s: Floats, cause: Cause = STOPPED_CAUSE) -> LossSums:
+    def with_stops(self, stopped_s: Floats, cause: CauseKey = STOPPED_CAUSE) -> LossSums:
         """Returns the sums plus the time for which tasks were stopped, as lost and as wanted time.
         `stopped_s`: seconds by CPU."""
         if not stopped_s.any():
@@ -150,7 +150,7 @@ class LossSums(NamedTuple):
         by_cause = {**self.by_cause, cause: stopped_s}
         return self._replace(waited_s=self.waited_s + stopped_s, by_cause=by_cause)
 
-    def with_blocked(self, stalled_s: Mapping[Cause, float], blocked_s: Floats) -> LossSums:
+    def with_blocked(self, stalled_s: Mapping[CauseKey, float], blocked_s: Floats) -> LossSums:
         """Returns the sums plus the time for which the job slept in memory stalls although it
         wanted to run. `stalled_s`: all seconds of stalls, by cause. `blocked_s`: seconds of the
         job's uninterruptible sleep, by CPU, which are an upper bound of the added time."""
@@ -164,13 +164,13 @@ class LossSums(NamedTuple):
                 blocked_s = blocked_s - part_s
         return self._replace(waited_s=waited_s, by_cause=by_cause)
 
-    def share(self, cause: Cause) -> float:
+    def share(self, cause: CauseKey) -> float:
         """Returns the share of the whole that a cause took; NaN if no CPU was busy."""
         lost_s = float(self.by_cause[cause].sum()) if cause in self.by_cause else 0.0
         whole_s = self.whole_s  # computed once: each access sums over all CPUs
         return max(0.0, lost_s) / whole_s if whole_s > 0 else float("nan")
 
-    def shares(self) -> dict[Cause, float]:
+    def shares(self) -> dict[CauseKey, float]:
         """Returns the share of the whole that each cause took, largest first."""
         by_cause = {cause: self.share(cause) for cause in self.by_cause}
         return dict(sorted(by_cause.items(), key=lambda pair: -pair[1]))
@@ -189,7 +189,7 @@ class Losses:
         """`cpus`: CPU numbers in the order of the arrays."""
         self._position = {cpu: index for index, cpu in enumerate(cpus)}
         self._wanted_s, self._ran_s, self._waited_s = np.zeros((3, len(cpus)))
-        self._by_cause: dict[Cause, Floats] = {}
+        self._by_cause: dict[CauseKey, Floats] = {}
         """Seconds lost in settled samples, by cause, without waits for a CPU."""
         self._start_open_samples()
         self._unsplit_samples: list[_LossSamples] = []
@@ -310,7 +310,7 @@ class Losses:
 
     def _by_cause_with(
         self, samples: _LossSamples, episodes: Sequence[Episode]
-    ) -> dict[Cause, Floats]:
+    ) -> dict[CauseKey, Floats]:
         by_cause = dict(self._by_cause)
         if not len(samples.since_ns):
             return by_cause
@@ -320,7 +320,7 @@ class Losses:
 
     def _losses_by_cause(
         self, samples: _LossSamples, episodes: Sequence[Episode]
-    ) -> Iterator[tuple[Cause, Floats]]:
+    ) -> Iterator[tuple[CauseKey, Floats]]:
         """Yields each cause, possibly several times, with the seconds that each CPU lost to it."""
         wanted_s, parts_s = samples.wanted_s, samples.parts_s
         steal = parts_s[:, LOSS_PARTS.index("steal")]

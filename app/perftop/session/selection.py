@@ -51,7 +51,7 @@ HELP: tuple[tuple[str, str], ...] = (
     ("!type:E", "all but those"),
 )
 
-Test = Callable[[Session, Interval | None], Bools]
+CpuTest = Callable[[Session, Interval | None], Bools]
 Ranges = tuple[tuple[float, float], ...]
 """First and last number of each range. A large range needs no more memory than a small one."""
 
@@ -67,7 +67,7 @@ class FilterError(ValueError):
 
 @dataclass(frozen=True)
 class _Term:
-    test: Test
+    test: CpuTest
     is_steady: bool = False
 
 
@@ -135,7 +135,7 @@ def _next_term(text: str, position: int) -> tuple[_Term, int]:
     return (_Term(partial(_inverted, term.test), term.is_steady) if is_negated else term), end
 
 
-def _inverted(test: Test, session: Session, interval: Interval | None) -> Bools:
+def _inverted(test: CpuTest, session: Session, interval: Interval | None) -> Bools:
     return ~test(session, interval)
 
 
@@ -225,7 +225,7 @@ _COMPARISON_PATTERN = re.compile(r"([^<>=\s]*)\s*([<>=]+)\s*(.*)", re.DOTALL)
 _NUMBER_PATTERN = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(.*)", re.DOTALL)
 
 
-def _metric_test(match: re.Match[str], position: int, *, negated: bool) -> Test:
+def _metric_test(match: re.Match[str], position: int, *, negated: bool) -> CpuTest:
     name, operator, number = match.groups()
     key = name if is_event_key(name) else _NAMES.get(name.lower())
     if key is None:
@@ -286,7 +286,7 @@ def _online_test(session: Session, interval: Interval | None) -> Bools:
     return session.online if interval is None else interval.online
 
 
-_WORD_TESTS: dict[str, Test] = {
+_WORD_TESTS: dict[str, CpuTest] = {
     "online": _online_test,
     "offline": partial(_inverted, _online_test),
     "suspect": lambda session, interval: np.isin(

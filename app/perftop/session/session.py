@@ -30,7 +30,7 @@ from perftop.session import episodes
 from perftop.session.episodes import MAX_MARKS, EpisodeLog
 from perftop.session.history import MAX_TASKS_AGE_NS, History
 from perftop.session.interval import Distribution, Interval, Span, Tasks
-from perftop.session.losses import SPLIT_LOCK_CAUSE, Cause, Losses, LossSums, RecordHints, Totals
+from perftop.session.losses import SPLIT_LOCK_CAUSE, CauseKey, Losses, LossSums, RecordHints, Totals
 from perftop.session.run_phases import BusyCpus, JobMoment, JobMoments, RunPhase, phases
 from perftop.session.task_times import RunTimes
 
@@ -451,8 +451,8 @@ class Session:
         if times.was_throttled:  # `tasks` is slow on a big machine
             sums = sums.with_quotas(times.throttled_by_cpu(times.threads or times.tasks))
         blocked_s, start_ns, now_ns = times.by_cpu("blocked_s"), self.run.start_ns, self.now_ns
-        interrupts_s: dict[Cause, Floats] = {}
-        stalled_s: dict[Cause, float] = {}
+        interrupts_s: dict[CauseKey, Floats] = {}
+        stalled_s: dict[CauseKey, float] = {}
         if blocked_s.any() or any(kind == "interrupt" for kind, _ in sums.by_cause):
             for episode in self.episodes(start_ns, now_ns):
                 cause, taken_s = (episode.kind, episode.cause), np.zeros(len(self.position))

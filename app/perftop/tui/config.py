@@ -72,7 +72,7 @@ def parse_config(raw: bytes, name: str) -> Config:
     errors = {(_line_number(text, path), problem) for path, problem in _errors(document)}
     if errors:
         first, *other_errors = [f"{name}:{line}: {problem}" for line, problem in sorted(errors)]
-        raise Failed(first, USAGE, further_lines=other_errors)
+        raise Failed(first, USAGE, extra_lines=other_errors)
     columns, keymap = tuple(document.get("columns", ())), _keymap(document.get("keys", {}))
     return Config(**(document | {"columns": columns, "keys": keymap}))
 

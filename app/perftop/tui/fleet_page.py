@@ -18,7 +18,7 @@ from perftop.draw.strips import BLANK, Line, Piece, fit_line, justify, safe_cell
 from perftop.model.kinds import cause_of, kind_of_cause
 from perftop.session.fleet import SharedEpisode, racks
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, PAST_S, ROW_SPAN_S, Machine, Numbers
-from perftop.session.losses import WAIT_CAUSE, Cause
+from perftop.session.losses import WAIT_CAUSE, CauseKey
 from perftop.tui import fleet_state, fleet_views
 from perftop.tui.fleet_state import FleetState, plain_line
 from perftop.tui.shared import time_axis
@@ -110,7 +110,7 @@ def fleet_verdict(state: FleetState) -> Verdict:
     """Returns the verdict on all machines: the costliest cause and its machines. Its severity
     depends on the machine that loses most."""
     fleet = state.fleet
-    by_cause: dict[Cause, list[Machine]] = {}
+    by_cause: dict[CauseKey, list[Machine]] = {}
     for machine in fleet.answering_machines:
         if machine.cause[0]:
             by_cause.setdefault(machine.cause, []).append(machine)
@@ -156,7 +156,7 @@ def fleet_verdict(state: FleetState) -> Verdict:
 
 
 def _sum_lost_and_busy(
-    machines: Sequence[Machine], cause: Cause | None = None
+    machines: Sequence[Machine], cause: CauseKey | None = None
 ) -> tuple[float, float]:
     """Returns the CPU time lost to a cause (None: to all) and the busy CPU time per second, summed
     over all machines whose losses are known."""
@@ -167,7 +167,7 @@ def _sum_lost_and_busy(
 
 
 def _cause_sentence(
-    state: FleetState, cause: Cause, machines: Sequence[Machine], lost_s: float, busy_s: float
+    state: FleetState, cause: CauseKey, machines: Sequence[Machine], lost_s: float, busy_s: float
 ) -> str:
     count, amount = len(machines), f"{percent(lost_s / busy_s)} %" if busy_s else "an unknown share"
     place = machines[0].name if count == 1 else f"{count} of {len(state.fleet.machines)} machines"

@@ -9,12 +9,12 @@ from math import isfinite, nan
 
 from perftop.base.text import ELLIPSIS, GHZ, fit, long_duration, time_of_day
 from perftop.draw.charts import Glyphs
-from perftop.draw.columns import DOUBTED_SIGN, UNKNOWN_TEXTS, Run, fold_similar
+from perftop.draw.columns import SUSPECT_SIGN, UNKNOWN_TEXTS, Run, fold_similar
 from perftop.draw.strips import Line, safe_cells
 from perftop.model.kinds import cause_of, kind_of_cause, severity_rank
 from perftop.session.fleet import Fleet, SharedEpisode, TableSelection
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, Machine, MachineEpisode
-from perftop.session.losses import WAIT_CAUSE, Cause
+from perftop.session.losses import WAIT_CAUSE, CauseKey
 from perftop.tui.shared.keys import key_captions
 from perftop.tui.shared.row_numbers import Scale
 from perftop.tui.shared.verdict import CALM_SIGN, loss_level
@@ -136,7 +136,7 @@ def worst_marker(machine: Machine) -> Run:
         return kind_of_cause(*cause).marker, "alarm" if cause[0] == WAIT_CAUSE[0] else "over"
     if not groups:
         normal: Run = (CALM_SIGN, "good") if isfinite(machine.numbers["lost"]) else (" ", "text")
-        return (DOUBTED_SIGN, "warn") if machine.suspect_count else normal
+        return (SUSPECT_SIGN, "warn") if machine.suspect_count else normal
     return episode_sign(*min(groups, key=lambda group: severity_rank(group[0])))
 
 
@@ -211,19 +211,19 @@ def _episode_wordings(machine: Machine, episode: MachineEpisode) -> list[str]:
     elif episode.kind == "steal":
         verb, loss = "takes", f"{amount_text('steal', machine.numbers['steal'])} % of its time"
     elif episode.depth is not None:
-        victim = f"{safe_cells(episode.loser)}'s" if episode.loser else "a task's"
+        victim = f"{safe_cells(episode.victim)}'s" if episode.victim else "a task's"
         base_text = f"{victim} work" if episode.kind == "neighbour" else "the time"
         verb, loss = "takes", f"{100 * episode.depth:.0f} % of {base_text}"
-    return loss_wordings(episode.group, verb, loss, safe_cells(episode.taker))
+    return loss_wordings(episode.group, verb, loss, safe_cells(episode.culprit))
 
 
-def loss_wordings(cause: Cause, verb: str, amount: str, taker: str = "") -> list[str]:
-    """Returns wordings of how much a cause costs, the longest first. `taker`: name of the task that
-    is the cause; '' if it is none or unknown."""
+def loss_wordings(cause: CauseKey, verb: str, amount: str, culprit: str = "") -> list[str]:
+    """Returns wordings of how much a cause costs, the longest first. `culprit`: name of the task
+    that is the cause; '' if it is none or unknown."""
     short = short_cause(*cause)
     subject = safe_cells(cause_of(cause[1]).subject or f"A {cause_name(*cause)}")
-    if taker:
-        subject = f"{taker} ({short})"
+    if culprit:
+        subject = f"{culprit} ({short})"
     name = f"{short[:1].upper()}{short[1:]}"
     return [f"{subject} {verb} {amount}", f"{subject}: {amount}", f"{name}: {amount}"]
 

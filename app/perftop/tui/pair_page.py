@@ -90,7 +90,7 @@ DIFFERENCE_LEGEND: tuple[list[Run], ...] = (
     [(" B-A: up where B is more", "dim")],
     [(" ██", "hot"), (" worse  ", "dim"), ("██", "clock-9"), (" better", "dim")],
 )
-SIDES = ("A", "key"), ("B", "taker")
+SIDES = ("A", "key"), ("B", "culprit")
 """Name and style of each recording."""
 
 
@@ -267,7 +267,7 @@ class PairState:
         end_ns = first_ns + self.cells * bin_ns
         return Axis(end_ns, bin_ns, self.cells, end_ns)
 
-    def axis_of_track(self, track: int) -> Axis:
+    def track_axis(self, track: int) -> Axis:
         """Returns the time axis in raw ns of recording 0 (A) or 1 (B)."""
         axis, (first_ns, last_ns) = self.axis, self.tracks[track].ends_ns
         end_ns = axis.end_ns + self.origins_ns[track]
@@ -433,7 +433,7 @@ def chart_top(number: Number, highest: float) -> float:
 
 def _chart_band(pair: PairState, number: Number, chart_height: int) -> list[Line]:
     """Returns the charts of a number, A above B, and the line of their difference."""
-    axes = pair.axis_of_track(0), pair.axis_of_track(1)
+    axes = pair.track_axis(0), pair.track_axis(1)
     pairs = zip(pair.tracks, axes, strict=True)
     values = [track.values(number.key, axis.edges) for track, axis in pairs]
     known_values = np.concatenate([series[np.isfinite(series)] for series in values])
@@ -505,7 +505,7 @@ def _episode_lines(pair: PairState) -> list[Line]:
     """Returns a line for each recording, with its episodes and the labels of its marks."""
     lines: list[Line] = []
     for row, track in enumerate(pair.tracks):
-        axis, session = pair.axis_of_track(row), track.session
+        axis, session = pair.track_axis(row), track.session
         line = time_axis.axis_rule(axis, session.episodes(*track.ends_ns))
         for moment in session.marks:
             time_axis.draw_mark(line, axis, moment)

@@ -215,7 +215,7 @@ class ReplaySource(StreamSource):
         self._playing.clear()
 
         async def seek() -> None:
-            self._show_section(*await self._search().go_to_episode(self._playback, episode))
+            self._show_section(*await self._make_seeker().go_to_episode(self._playback, episode))
 
         self.start_seek(seek)
 
@@ -246,7 +246,7 @@ class ReplaySource(StreamSource):
             self.seek_worker = None
 
     async def _seek_to(self, time_ns: int) -> None:
-        playback = await self._search().go(self._playback, time_ns)
+        playback = await self._make_seeker().go(self._playback, time_ns)
         self._show_section(playback, (time_ns, time_ns))
 
     async def _go_to_found_episode(self, direction: int, cpus: list[int] | None) -> None:
@@ -258,7 +258,7 @@ class ReplaySource(StreamSource):
         while True:
             has_passed = episodes.until_ns >= interval.time_ns
             is_complete = not self.indexing or (direction < 0 and has_passed)
-            search, shown_ns = self._search(), self.shown_ns
+            search, shown_ns = self._make_seeker(), self.shown_ns
             result = await search.next_episode(self._playback, shown_ns, direction, cpus)
             if is_complete or (result is not None and direction > 0):
                 break
@@ -271,7 +271,7 @@ class ReplaySource(StreamSource):
             text = f"no episode or mark {direction_word} this moment"
             self.show_notice(f"{text}; try {self.opposite_key(direction)}")
 
-    def _search(self) -> Seeker:
+    def _make_seeker(self) -> Seeker:
         return Seeker(self._recording, self._episodes, self.clock, self._report_seek)
 
     def _report_seek(self, time_ns: int) -> None:

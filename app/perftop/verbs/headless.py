@@ -19,7 +19,7 @@ from perftop.base import MALLOC_WARM_UP_BYTES, files
 from perftop.base.errors import USAGE, Failed, discard_writes, output_failure
 from perftop.base.text import player_time, running_time, show_progress
 from perftop.process.command_window import CommandWindow
-from perftop.recording.file import Source
+from perftop.recording.file import RecordingSource
 from perftop.session.follow import Follower
 
 SUFFIX = ".perftop"
@@ -105,7 +105,7 @@ REDRAW_S = 0.2
 
 @contextlib.contextmanager
 def read_with_progress(
-    source: Source, name: object, *, quiet: bool = False
+    source: RecordingSource, name: object, *, quiet: bool = False
 ) -> Iterator[Iterator[wire.Message]]:
     """Provides an iterator over the messages of a recording. If reading is slow and stderr is a
     terminal, a line there shows the progress until the end of the block. `quiet`: never show it,
@@ -119,7 +119,7 @@ def read_with_progress(
             show_progress("")
 
 
-def _show_reading(source: Source, name: object) -> Iterator[wire.Message]:
+def _show_reading(source: RecordingSource, name: object) -> Iterator[wire.Message]:
     """Yields the messages of a recording. After QUIET_START_S, shows the number of samples read,
     the time in the recording and the time left."""
     start_s, samples = time.monotonic(), 0

@@ -103,7 +103,7 @@ def _measured_cpus(
 ) -> tuple[MeasuredCpu, dict[int, str], bool]:
     """Measures each CPU in turn. Returns the results, the reasons for failures by CPU, and whether
     Ctrl-C ended the measurement. Raises the last failure if no CPU was measured."""
-    from perftop.verbs.ramp_runs import ramp_of_runs
+    from perftop.verbs.ramp_runs import summarise_runs
 
     measured: list[tuple[Answer, Ramp]] = []
     failed: dict[int, str] = {}
@@ -125,7 +125,7 @@ def _measured_cpus(
             break
         finally:
             show_progress("")
-        measured.append((answer, ramp_of_runs(answer)))
+        measured.append((answer, summarise_runs(answer)))
         if not args.json:
             drawn_answer, _ = _slowest(measured)
             for earlier_answer, _ in measured:

@@ -275,11 +275,11 @@ def evaluate_run(answer: Mapping[str, Any], run: Mapping[str, Any]) -> Climb:
     first_hz, first_s = (begin.hz[0], begin.end_s[0]) if len(begin.hz) else (0.0, 0.0)
     return Climb(
         t90, t99, steady_s, float(first_hz), float(first_s), known_levels, gaps, bursts_s,
-        lost_share, lost_at_switch_s, disturbances_of_run(run, lost_share, answer["siblings"]),
+        lost_share, lost_at_switch_s, find_disturbances(run, lost_share, answer["siblings"]),
     )  # fmt: skip
 
 
-def disturbances_of_run(
+def find_disturbances(
     run: Mapping[str, Any], lost_share: float, siblings: Sequence[int]
 ) -> dict[str, float | None]:
     """Returns the disturbances of the run, as in `Climb.disturbed`."""
@@ -364,7 +364,7 @@ class Ramp:
         return not any(self.climbs[i].disturbed for i in self.used)
 
 
-def ramp_of_runs(answer: Mapping[str, Any]) -> Ramp:
+def summarise_runs(answer: Mapping[str, Any]) -> Ramp:
     climbs = [evaluate_run(answer, run) for run in answer["runs"]]
     usable_runs = [i for i, climb in enumerate(climbs) if climb.is_usable]
     clean_runs = [i for i in usable_runs if not climbs[i].disturbed]
@@ -388,9 +388,9 @@ def ramp_of_runs(answer: Mapping[str, Any]) -> Ramp:
         steady_hz=hz,
         error_hz=error_hz,
         first_hz=float(np.median([climb.first_hz for climb in used_climbs or climbs] or [0.0])),
-        t90_s=_spread_of([climb.t90_s for climb in used_climbs]),
-        t99_s=_spread_of([climb.t99_s for climb in used_climbs]),
-        steady_s=_spread_of([climb.steady_s for climb in used_climbs]),
+        t90_s=_spread([climb.t90_s for climb in used_climbs]),
+        t99_s=_spread([climb.t99_s for climb in used_climbs]),
+        steady_s=_spread([climb.steady_s for climb in used_climbs]),
         scalar_hz=float(np.median(scalar)) if scalar else None,
         switch_s=np.median(lost_s, axis=0).tolist() if lost_s else [],
         halts=recurring_gaps(used_climbs),
@@ -421,7 +421,7 @@ def recurring_gaps(climbs: Sequence[Climb]) -> list[Halt]:
     return halts
 
 
-def _spread_of(values: Sequence[float | None]) -> Spread | None:
+def _spread(values: Sequence[float | None]) -> Spread | None:
     known_values = [value for value in values if value is not None]
     return (
         Spread(float(np.median(known_values)), min(known_values), max(known_values))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from perftop.session.fleet_machine import Machine, MachineEpisode
     from perftop.verbs.fleet_sources import PrometheusSource, RecordingsSource, SshSource
 
-    Source = SshSource | PrometheusSource | RecordingsSource
+    AnyFleetSource = SshSource | PrometheusSource | RecordingsSource
 
 LIVE_EPILOG = (
     "The right end of the first line shows the CPU time of perftop itself (both its processes), as "
@@ -234,7 +234,7 @@ def run_fleet(args: argparse.Namespace) -> int:
     return app.run_app(screen, config.load(args.config), mouse=not args.no_mouse)
 
 
-def _fleet_source(args: argparse.Namespace) -> Source:
+def _fleet_source(args: argparse.Namespace) -> AnyFleetSource:
     """Returns the source that the options select. Raises Failed if they contradict each other."""
     with fast_imports(for_https=args.prometheus is not None):
         from perftop.verbs import fleet_sources as sources
@@ -282,7 +282,7 @@ def host_names(hosts: Sequence[str], file: Path | None) -> list[str]:
 # --- JSON lines
 
 
-async def _print_lines(source: Source, count: int | None) -> int:
+async def _print_lines(source: AnyFleetSource, count: int | None) -> int:
     """Prints a line for each machine, and one for each episode that has ended, in each of `count`
     intervals (None: until a signal). Returns the exit status."""
     import asyncio

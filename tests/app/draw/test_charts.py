@@ -149,7 +149,7 @@ def test_the_area_of_a_gap_is_right_within_a_sixteenth_of_a_row(a: float, b: flo
     hz, ceiling = sorted((a, b))
     (column,) = charts.clock_chart(np.array([[hz, ceiling, LOSING]]), (0.0, 7.0), 3)
     room = 3 - max(1, np.floor(24 * hz / 7 + 0.5)) / 8  # above the clock, which is rounded, too
-    rows = sum(charts._gap_of(column)[1]) / 8
+    rows = sum(charts._find_gap(column)[1]) / 8
     assert rows == pytest.approx(min(room, 3 * (ceiling - hz) / 7), abs=1 / 16 + 1e-9)
 
 

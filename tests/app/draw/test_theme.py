@@ -121,7 +121,7 @@ def test_text_is_readable(name: str) -> None:
         assert contrast(color, palette.selected_background) >= 4.2, key
     faint, dim = (contrast(palette.colors[key], palette.background) for key in ("faint", "dim"))
     assert 3.2 <= faint < dim
-    for key in ("text", "bright", "alarm", "taker"):
+    for key in ("text", "bright", "alarm", "culprit"):
         for ground in (palette.victim_background, palette.selected_victim_background):
             assert contrast(palette.colors[key], ground) >= 4.5, (key, ground)
     for task in range(NAMED_TASKS):  # the names in lanes

@@ -127,7 +127,7 @@ def test_a_wait_names_the_tasks_that_caused_it(
     own = [TaskOnCpu(1, "job", 0)] * ("each other" in sentence)
     long_tasks = [key for key, task in tasks.items() if task.run_s > 0.02]
     others = [TaskOnCpu(pid, comm, 0) for pid, comm, _ in long_tasks if blamed_task is not None]
-    assert [*result.takers] == own + others
+    assert [*result.culprit_tasks] == own + others
     several = [text for text in result.evidence if text.startswith("one of them")]
     assert bool(several) == (len(threads) > 1)
     assert result.culprit == blamed_task or (

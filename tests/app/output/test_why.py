@@ -42,7 +42,7 @@ from perftop.session.losses import (
     MAX_NAMES,
     UNEXPLAINED,
     WAIT_CAUSE,
-    Cause,
+    CauseKey,
     LossSums,
     RecordHints,
 )
@@ -50,7 +50,7 @@ from perftop.session.session import Session
 from perftop.session.task_times import TaskTimes
 
 SAMPLE_NS = 100_000_000
-SCRIPTED: list[tuple[str, str | None, float, Cause]] = [
+SCRIPTED: list[tuple[str, str | None, float, CauseKey]] = [
     ("turbo-drop", None, PLAYED_S, ("turbo-drop", "power-pl1")),
     ("license", None, PLAYED_S, ("turbo-drop", "license")),
     ("license", "gemm_avx512", PLAYED_S, ("turbo-drop", "license")),
@@ -79,7 +79,7 @@ def assert_checks_cover_all_losses(result: Report) -> None:
 
 @pytest.mark.parametrize(("scenario", "watch", "seconds", "cause"), SCRIPTED)
 def test_the_scripted_cause_is_first(
-    scenario: str, watch: str | None, seconds: float, cause: Cause
+    scenario: str, watch: str | None, seconds: float, cause: CauseKey
 ) -> None:
     _, result = session_and_report(scenario, seconds, watch)
     assert result.findings[0].cause == cause
@@ -234,7 +234,7 @@ def test_a_job_without_a_sample_is_not_reported_as_healthy() -> None:
     ("neighbour", "1", "This machine was idle", None, 0.0),
 ])  # fmt: skip
 def test_only_selected_cpus_count(
-    scenario: str, selected: str, first: str, kind: Cause | None, share: float
+    scenario: str, selected: str, first: str, kind: CauseKey | None, share: float
 ) -> None:
     session, _ = play_episodes(f"{scenario},{SMALL}", SAMPLE_NS, 12, selected=selected)
     result = report(session)

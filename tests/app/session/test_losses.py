@@ -25,7 +25,7 @@ from perftop.session.losses import (
     MAX_UNSETTLED,
     UNEXPLAINED,
     WAIT_CAUSE,
-    Cause,
+    CauseKey,
     Losses,
     LossSums,
     Totals,
@@ -38,7 +38,7 @@ SAMPLE_NS = SECOND // 10
 QUEUED = (0.43 * 0.017 * 51 + 0.7 * 0.26 * 9) / (0.43 * 0.967 * 51 + 0.7 * 9)
 """Share of the time for which the database of the guest waits, in 51 s without and 9 s with a
 backup."""
-LIMIT: Cause = ("turbo-drop", "power-pl1")
+LIMIT: CauseKey = ("turbo-drop", "power-pl1")
 
 
 def lost_time(scenario: str, seconds: float = PLAYED_S, watch: str | None = None) -> LossSums:
@@ -56,7 +56,7 @@ def lost_time(scenario: str, seconds: float = PLAYED_S, watch: str | None = None
     ("guest", "postgres", 60, WAIT_CAUSE, QUEUED),
 ])  # fmt: skip
 def test_losses_by_cause_match_the_script(
-    scenario: str, watch: str | None, seconds: float, cause: Cause, share: float
+    scenario: str, watch: str | None, seconds: float, cause: CauseKey, share: float
 ) -> None:
     sums = lost_time(scenario, seconds, watch)
     assert sums.share(cause) == pytest.approx(share, rel=0.15, abs=0.002), sums.shares()
@@ -78,7 +78,9 @@ def sample(
     losses.add(lost, np.array([since_ns]), np.array([since_ns + SAMPLE_NS]), ran)
 
 
-def episode(cause: Cause, cpus: list[int], end_ns: int | None = None, depth: float = 0) -> Episode:
+def episode(
+    cause: CauseKey, cpus: list[int], end_ns: int | None = None, depth: float = 0
+) -> Episode:
     return Episode(cause[0], cpus, 0, end_ns, depth, cause[1])
 
 

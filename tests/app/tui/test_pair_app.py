@@ -79,7 +79,7 @@ def test_both_are_aligned_at_the_given_time(
     starts = [line.index("▼") for line in lines[top : top + 2]]
     assert (starts[1] - starts[0]) * cell_s == pytest.approx(offset_s, abs=1.5 * cell_s)
     low = [
-        int(np.argmax(one.values("busy_hz", result.axis_of_track(i).edges) < 3.2e9))
+        int(np.argmax(one.values("busy_hz", result.track_axis(i).edges) < 3.2e9))
         for i, one in enumerate(tracks)
     ]
     assert (low[1] - low[0]) * cell_s == pytest.approx(offset_s, abs=1.5 * cell_s)

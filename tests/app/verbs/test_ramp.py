@@ -150,7 +150,7 @@ def chart_lines(
     width: int, height: int = 8, *, unicode: bool = True, colour: bool = False
 ) -> list[str]:
     words = ramp_answer()
-    result = ramp_runs.ramp_of_runs(words)
+    result = ramp_runs.summarise_runs(words)
     parts = ramp_runs.phase_traces(words, words["runs"][0])
     return ramp_chart.chart_lines(
         result, result.climbs[0], parts, width, height, unicode=unicode, colour=colour
@@ -164,7 +164,7 @@ def test_a_run_without_chunks_has_no_chart() -> None:
         if is_empty:
             short_run["chunks"] = {k: v and [] for k, v in short_run["chunks"].items()}
         words = answer(short_run, phases=[{"isa": "scalar", "seconds": 1e-7}])
-        result = ramp_runs.ramp_of_runs(words)
+        result = ramp_runs.summarise_runs(words)
         assert (result.first_hz == result.climbs[0].first_s == 0) is is_empty
         parts = ramp_runs.phase_traces(words, words["runs"][0])
         chart = ramp_chart.chart_lines(
@@ -193,7 +193,7 @@ def test_gaps_are_counted_in_the_runs_that_count() -> None:
 
 
 def ramp_report(words: dict[str, Any], lines: int = 40) -> str:
-    size, result = os.terminal_size((200, lines)), ramp_runs.ramp_of_runs(words)
+    size, result = os.terminal_size((200, lines)), ramp_runs.summarise_runs(words)
     return "\n".join(ramp.report_lines(words, result, size, unicode=True, colour=False))
 
 
@@ -205,7 +205,7 @@ def test_the_chart_of_a_ramp_fills_the_terminal_within_limits() -> None:
 
 
 def ramp_text(words: dict[str, Any]) -> str:
-    return ramp.ramp_sentence(words, ramp_runs.ramp_of_runs(words))
+    return ramp.ramp_sentence(words, ramp_runs.summarise_runs(words))
 
 
 def test_the_front_page_shows_the_sentence_of_a_ramp() -> None:
@@ -226,7 +226,7 @@ def _masked(text: str) -> str:
 def test_a_table_lists_all_cpus() -> None:
     words = [ramp_answer(cpu=cpu) for cpu in (2, 10)]
     lines = ramp.table_lines(
-        [(word, ramp_runs.ramp_of_runs(word)) for word in words], {7: "it is off"}
+        [(word, ramp_runs.summarise_runs(word)) for word in words], {7: "it is off"}
     )
     assert [line.split()[0] for line in lines] == ["CPU", "2", "7", "10", "Times", "±:"]
     assert lines[2].endswith("it is off")

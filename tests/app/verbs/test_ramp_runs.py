@@ -144,7 +144,7 @@ def test_the_stated_confidence_is_not_too_high(
     monkeypatch.setattr(ramp_runs, "evaluate_run", drawn)
     stated, true = [], []
     for _ in range(trials):
-        ramp = ramp_runs.ramp_of_runs(result)
+        ramp = ramp_runs.summarise_runs(result)
         if ramp.steady_s is not None and ramp.is_clean:
             following = drawn()
             settled = following.steady_s is not None and not following.disturbed
@@ -161,18 +161,18 @@ def test_recurring_halts_belong_to_the_ramp() -> None:
     for i in range(5):
         places = [120e-6 + i * 1e-6, *random.uniform(0.5e-3, 0.5, 60).tolist()]
         results.append(run(AT_3_GHZ, [(t, 10e-6) for t in sorted(places)]))
-    result = ramp_runs.ramp_of_runs(answer(*results)).halts
+    result = ramp_runs.summarise_runs(answer(*results)).halts
     assert [halt.runs for halt in result] == [5]
     assert result[0].at_s == pytest.approx(120e-6, abs=6e-6)
     assert result[0].length_s == pytest.approx(10e-6, abs=0.5e-6)
-    assert ramp_runs.ramp_of_runs(answer(*results[:2], *[run(AT_3_GHZ)] * 3)).halts == []
+    assert ramp_runs.summarise_runs(answer(*results[:2], *[run(AT_3_GHZ)] * 3)).halts == []
 
 
 @pytest.mark.parametrize(("apart_s", "count"), [(55e-6, 1), (70e-6, 0)])
 def test_distant_gaps_are_not_joined(apart_s: float, count: int) -> None:
     """At 2 ms they differ by more than 20 us and 2 %."""
     results = [run(AT_3_GHZ, [(2e-3 + i * apart_s, 10e-6)]) for i in range(2)]
-    assert len(ramp_runs.ramp_of_runs(answer(*results, run(AT_3_GHZ))).halts) == count
+    assert len(ramp_runs.summarise_runs(answer(*results, run(AT_3_GHZ))).halts) == count
 
 
 def test_the_cost_of_time_stamps_is_subtracted() -> None:

@@ -23,7 +23,7 @@ from perftop.base.errors import Failed
 from perftop.base.text import CLEAR_LINE
 from perftop.process.link import Link
 from perftop.recording import file
-from perftop.recording.file import Source, open_source
+from perftop.recording.file import RecordingSource, open_source
 from perftop.verbs import headless, options
 from perftop.verbs.headless import QUIET_START_S
 from perftop.verbs.recorder import StreamRecorder
@@ -221,7 +221,7 @@ def test_the_line_appears_after_a_while_and_is_erased(monkeypatch: pytest.Monkey
     monkeypatch.setattr("perftop.verbs.headless.time.monotonic", lambda: now_s[0])
     hello, result = messages("sim:idle,cpus=2", SAMPLES)
     source = SimpleNamespace(hello=hello, messages=lambda: result, size=400, offset=100)
-    with headless.read_with_progress(cast("Source", source), "a") as counted:
+    with headless.read_with_progress(cast("RecordingSource", source), "a") as counted:
         list(islice(counted, 30))
         assert not terminal.getvalue(), "it was not shown"
         now_s[0] = 4 * QUIET_START_S

@@ -26,7 +26,7 @@ from perftop.output.compare.readings import find_number, format_like, shared_sta
 from perftop.output.compare.statistics import MAX_RUNS_NEEDED, runs_needed, smallest_difference
 from perftop.output.run_summary import setting_label, value_text
 from perftop.output.sentences import mid_sentence
-from perftop.session.losses import WAIT_CAUSE, Cause
+from perftop.session.losses import WAIT_CAUSE, CauseKey
 
 MIN_OTHER_CPUS = 0.1
 """Minimum mean number of CPUs used by other tasks for the advice to use a quieter machine."""
@@ -106,7 +106,7 @@ def _reason_text(phase: Comparison, time: Row) -> str:
     return f": {reason}" if reason else ""
 
 
-def _extra_loss_text(phase: Comparison, cause: Cause) -> str:
+def _extra_loss_text(phase: Comparison, cause: CauseKey) -> str:
     points = percent(abs(phase.extra_loss[cause]))
     return f"{points} points more {_loss_text(cause)}{_culprit_text(phase, cause)}"
 
@@ -319,7 +319,7 @@ def loss_sentences(phase: Comparison) -> Iterator[str]:
         yield f"{_loss_text(cause)}: {a} % in A, {b} % in B{culprit and f' ({culprit[2:]})'}"
 
 
-def _culprit_text(phase: Comparison, cause: Cause) -> str:
+def _culprit_text(phase: Comparison, cause: CauseKey) -> str:
     """Returns the task because of which one side lost more, for the end of a clause, and its CPU if
     known; '' unless all runs of that side that name a culprit name the same one."""
     side = phase.side_b if phase.extra_loss[cause] > 0 else phase.side_a
@@ -331,6 +331,6 @@ def _culprit_text(phase: Comparison, cause: Cause) -> str:
     return f", {'waiting for' if cause == WAIT_CAUSE else 'because of'} {next(iter(names))}{place}"
 
 
-def _loss_text(cause: Cause) -> str:
+def _loss_text(cause: CauseKey) -> str:
     text, name = kind_of_cause(*cause).loss_text, cause_of(cause[1]).name
     return text if cause[0] == "neighbour" or name in text else f"{text} ({name})"

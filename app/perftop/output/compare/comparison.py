@@ -29,7 +29,7 @@ from perftop.output.compare.statistics import (
     resolution,
 )
 from perftop.output.run_summary import SETTING_NAMES, is_different
-from perftop.session.losses import Cause
+from perftop.session.losses import CauseKey
 
 MIN_LOSS_DIFFERENCE = 0.01
 """Minimum difference between the lost shares of A and B for which a cause can explain a number."""
@@ -62,7 +62,7 @@ class Row:
     is_clear: bool
     """Whether the difference exceeds the noise and is at least MIN_DIFFERENCE."""
     verdict: str
-    cause: Cause | None = None
+    cause: CauseKey | None = None
     """Cause of the episodes that explain the difference."""
 
     @property
@@ -96,7 +96,7 @@ class DifferingState:
     side_b: object
     explained_keys: list[str]
     """Keys of the numbers whose differences this state explains."""
-    cause: Cause | None
+    cause: CauseKey | None
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Comparison:
     equal_states: list[str]
     """Keys of the settings and properties that are the same on both sides."""
     rows: list[Row]
-    extra_loss: dict[Cause, float]
+    extra_loss: dict[CauseKey, float]
     """By cause, the share of time that B lost minus the share that A lost, if at least
     MIN_LOSS_DIFFERENCE. The largest difference is first."""
     keys_of_one_side: tuple[list[str], list[str]]
@@ -246,11 +246,11 @@ def _keys_only_on_side(side: Sequence[Reading], other_side: Sequence[Reading]) -
     return [key for key in row_keys(run.numbers for run in side) if key in keys - other_keys]
 
 
-def lost_share(side: Sequence[Reading], cause: Cause) -> float:
+def lost_share(side: Sequence[Reading], cause: CauseKey) -> float:
     return fmean(run.lost_shares.get(cause, 0.0) for run in side)
 
 
-def _row(pair: _Pair, extra_loss: dict[Cause, float], chance: float, level: float) -> Row:
+def _row(pair: _Pair, extra_loss: dict[CauseKey, float], chance: float, level: float) -> Row:
     b_minus_a, better = pair.side_b - pair.side_a, pair.number.better_sign
     is_share = pair.number.unit == "ratio"
     change = b_minus_a / (1.0 if is_share else abs(pair.side_a))
@@ -277,8 +277,8 @@ def _row(pair: _Pair, extra_loss: dict[Cause, float], chance: float, level: floa
 
 
 def explaining_cause(
-    extra_loss: Mapping[Cause, float], number: Number, b_minus_a: float
-) -> Cause | None:
+    extra_loss: Mapping[CauseKey, float], number: Number, b_minus_a: float
+) -> CauseKey | None:
     """Returns the cause that best explains a difference: that to which the side with the worse
     value lost most more time than the other side; None if there is none."""
     losses = {
@@ -289,6 +289,6 @@ def explaining_cause(
     return max(losses, key=losses.__getitem__, default=None)
 
 
-def _explained_keys(cause: Cause) -> tuple[str, ...]:
+def _explained_keys(cause: CauseKey) -> tuple[str, ...]:
     """Returns the keys of the numbers whose differences a cause can explain."""
     return KINDS[cause[0]].explained_keys if cause[0] in KINDS else ()

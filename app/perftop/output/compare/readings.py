@@ -26,7 +26,7 @@ from perftop.output.compare.statistics import MIN_BLOCKS, Estimate, estimate_of_
 from perftop.output.run_summary import is_different, mean_both_share, mean_busy_cpus
 from perftop.output.stat_lines import Line, json_number, shown_unit
 from perftop.output.summary_text import WHOLE_LABEL, Phases
-from perftop.session.losses import WAIT_CAUSE, Cause
+from perftop.session.losses import WAIT_CAUSE, CauseKey
 from perftop.session.session import Session
 
 MAX_EVENTS = 64
@@ -68,7 +68,7 @@ def _other_tasks_cpus(line: Line) -> float | None:
     return max(0.0, util * len(line["cpus"]) - used_s / float(line["elapsed_s"]))
 
 
-def _cause_values(line: Line, key: str, types: type | UnionType) -> Iterator[tuple[Cause, Any]]:
+def _cause_values(line: Line, key: str, types: type | UnionType) -> Iterator[tuple[CauseKey, Any]]:
     """Yields this value of each cause in an untrusted summary that has it and is of these types."""
     causes = line.get("causes")
     for cause in causes if isinstance(causes, list) else ():
@@ -76,7 +76,7 @@ def _cause_values(line: Line, key: str, types: type | UnionType) -> Iterator[tup
             yield (str(cause.get("kind")), str(cause.get("cause"))), cause[key]
 
 
-def _lost_shares(line: Line) -> dict[Cause, float]:
+def _lost_shares(line: Line) -> dict[CauseKey, float]:
     return {cause: float(share) for cause, share in _cause_values(line, "lost_ratio", int | float)}
 
 
@@ -184,8 +184,8 @@ class Reading:
     numbers: Numbers
     state: Line
     """Settings of the machine; empty if unknown."""
-    lost_shares: dict[Cause, float]
-    culprits: dict[Cause, tuple[str, str]] = field(default_factory=dict)
+    lost_shares: dict[CauseKey, float]
+    culprits: dict[CauseKey, tuple[str, str]] = field(default_factory=dict)
     """By cause, the task that made the run lose time, and its CPU or ''; only those that `why`
     names."""
     label: str = ""

@@ -30,7 +30,7 @@ from textual.widgets.option_list import Option
 
 from perftop.base.text import MISSING, UNITS, ClockUnit, clock_unit, to_ascii
 from perftop.draw import theme
-from perftop.draw.columns import DOUBTED_SIGN, FALLING, RISING, Run
+from perftop.draw.columns import FALLING, RISING, SUSPECT_SIGN, Run
 from perftop.draw.strips import safe_cells, width
 from perftop.model.kinds import KINDS
 from perftop.model.numbers import METRICS, Number
@@ -449,7 +449,7 @@ _SHAPES: tuple[tuple[list[Run], str], ...] = (
     (_RAMP, "heat: from low to high"),
     ([("12.3", "alarm")], "red: an episode is running here, and this number shows its cost"),
     ([("12.3", "warn")], "amber: near a limit"),
-    ([(DOUBTED_SIGN + "12.3", "dim")], "an impossible sample was left out"),
+    ([(SUSPECT_SIGN + "12.3", "dim")], "an impossible sample was left out"),
     ([(MISSING, "faint")], "unknown; the reasons are at the end of this page"),
 )  # fmt: skip
 SHAPES_AND_COLOURS = HelpSection("shapes and colours", [HelpEntry(*shape) for shape in _SHAPES])

@@ -334,7 +334,7 @@ class ChartDrawer:
             for i, area in zip(self._pairs, areas, strict=True):
                 unit_charts[i].add(area, labels)
         if self._singles and area_rows:
-            areas = self._account_charts(episodes, area_rows)
+            areas = self._cpu_time_charts(episodes, area_rows)
             marks = [""] * area_rows
             marks[-1], marks[0] = "0", "100"
             if area_rows >= 5:
@@ -343,7 +343,7 @@ class ChartDrawer:
                 unit_charts[i].add(area, [(mark, "faint") for mark in marks])
         return unit_charts
 
-    def _account_charts(self, episodes: Sequence[Episode], rows: int) -> list[Lines]:
+    def _cpu_time_charts(self, episodes: Sequence[Episode], rows: int) -> list[Lines]:
         """Returns charts of CPU time by use. The busy time is measured exactly; the user and kernel
         times, which the kernel counts in coarse ticks, only divide it."""
         busy, user, kernel, steal = (
@@ -389,7 +389,7 @@ class ChartDrawer:
         axis = self.history.axis
         markers = np.zeros((len(self._units), axis.columns), np.intp)
         for episode in episodes:
-            visible = axis.cells_of(episode) if _lowered_chart(episode) == name else None
+            visible = axis.episode_cells(episode) if _lowered_chart(episode) == name else None
             if visible is None:
                 continue
             value = running_marker if is_running_at(episode, axis.now_ns) else ended_marker

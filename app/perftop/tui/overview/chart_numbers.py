@@ -12,7 +12,7 @@ import numpy as np
 
 from perftop.base.text import ClockUnit, count_noun, fit
 from perftop.draw import charts, theme
-from perftop.draw.columns import AT_REST, DOUBTED_SIGN, Run
+from perftop.draw.columns import AT_REST, SUSPECT_SIGN, Run
 from perftop.draw.strips import Piece, fit_line, merge_runs, width
 from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX, METRICS
@@ -287,7 +287,7 @@ def _share_piece(values: UnitValues, name: str, *, colour: bool) -> list[Run]:
     elif isnan(value):
         number = f"{'–':>6}", "faint"
     elif name in values.suspect_names:
-        number = f"{f'{DOUBTED_SIGN}{100 * value:.1f}':>6}", "dim"
+        number = f"{f'{SUSPECT_SIGN}{100 * value:.1f}':>6}", "dim"
     if name not in _LEGEND:
         return [(f"  {name}", "dim"), number]
     char, key = _LEGEND[name]
@@ -313,7 +313,7 @@ def _ipc_runs(values: UnitValues) -> list[Run]:
     return [("IPC", "dim"), number, (" ", "text"), values.ipc_marker]
 
 
-def row_of_clock(hz: float, ends: tuple[float, float], rows: int) -> int:
+def clock_row(hz: float, ends: tuple[float, float], rows: int) -> int:
     """Returns the index of the row at the height of a clock, from the top of a chart; 0 if the
     clock is unknown. `ends`: the ends of the scale in Hz, the lower one first."""
     low_hz, high_hz = ends
@@ -337,9 +337,9 @@ def numbers_beside_clock(
     style = "dim" if values.is_asleep else "bright"
     is_lowered = "clock" in values.lowered_names
     clock_runs = [_number_cell(hz * clock.per_hz, clock.digits, style, lowered=is_lowered)]
-    at_clock = min(last, row_of_clock(hz, ends, rows))
+    at_clock = min(last, clock_row(hz, ends, rows))
     if values.is_below_ceiling and ceiling_hz > hz:
-        at_ceiling = min(max(0, last - 1), row_of_clock(ceiling_hz, ends, rows))
+        at_ceiling = min(max(0, last - 1), clock_row(ceiling_hz, ends, rows))
         at_clock = max(min(at_ceiling + 1, last), at_clock)
         clock_runs += [(" clock", "dim"), (" ", "text")] if has_title else [(" ", "text")]
         clock_runs.append((theme.DROP_SIGN, "alarm"))

@@ -37,7 +37,7 @@ from perftop.tui.shared.time_axis import Axis
 CURSOR_STROKE = "│"
 COLOURED_GLYPHS = frozenset({"colour", "sixteen"})
 _EPISODE_SIGNS = frozenset(kind.marker for kind in KINDS.values())
-CoreGroup = tuple[int | None, int | None]
+GroupKey = tuple[int | None, int | None]
 """Package and L3."""
 
 
@@ -130,7 +130,7 @@ class ChartPage:
         side_size = -(-count // layout.sides)
         return [range(first, min(first + side_size, count)) for first in range(0, count, side_size)]
 
-    def _group(self, row: int) -> CoreGroup:
+    def _group(self, row: int) -> GroupKey:
         core = self._cores.rows[row]
         return core.package, core.l3
 

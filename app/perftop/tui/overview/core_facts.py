@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from perftop.base.text import percent, ranges
-from perftop.draw.columns import DOUBTED_SIGN
+from perftop.draw.columns import SUSPECT_SIGN
 from perftop.model.control_groups import Quotas, parse_cpu_list
 from perftop.model.counters import MIN_COUNTED_SHARE
 from perftop.model.delta import Delta
@@ -35,7 +35,7 @@ def core_facts(
     verdict; None if there is none. `tasks`: those on the core, the busiest first."""
     for cpu, row in zip(core.cpus, core.positions, strict=True):
         if reasons := doubt_texts(interval, row):
-            yield "", f"{DOUBTED_SIGN} CPU {cpu}: {'; '.join(reasons)}"
+            yield "", f"{SUSPECT_SIGN} CPU {cpu}: {'; '.join(reasons)}"
     for number in numbers:
         shares = interval.event_counted_shares.get(number.key)
         share = 1.0 if shares is None else float(np.fmin.reduce(shares[[*core.positions]]))

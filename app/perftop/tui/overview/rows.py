@@ -117,7 +117,7 @@ class _RowDrawer:
             case "bar":
                 return self._state_bars(column.room)
             case "use":
-                return self._account_bars(column.room)
+                return self._cpu_time_bars(column.room)
             case "slots":
                 return self._slot_bars(column.room)
             case "work" | "past ipc":
@@ -159,13 +159,13 @@ class _RowDrawer:
             elif not isnan(states[0]):
                 yield strips.smt_bounds_bar([states[0], 0.0, 0.0, 0.0], room)
             else:
-                yield _missing(room)
+                yield _missing_runs(room)
 
-    def _account_bars(self, room: int) -> Iterator[list[Run]]:
+    def _cpu_time_bars(self, room: int) -> Iterator[list[Run]]:
         shares = (self._values(key) for key in ("util", "system", "steal"))
         for (util, *_), (system, *_), (steal, *_) in zip(*shares, strict=True):
             if isnan(util):
-                yield _missing(room)
+                yield _missing_runs(room)
                 continue
             kernel = 0.0 if isnan(system) else min(util, system)
             parts = util - kernel, kernel, 0.0 if isnan(steal) else steal
@@ -180,7 +180,7 @@ class _RowDrawer:
         for core, index, resting in zip(self._cores, busiest, self._is_at_rest, strict=True):
             shares = [float(part[core.positions[index]]) for part in parts]
             if resting[index] or isnan(sum(shares)):
-                yield _missing(room, theme.NEITHER if resting[index] else MISSING)
+                yield _missing_runs(room, theme.NEITHER if resting[index] else MISSING)
             else:
                 yield strips.stacked_bar(shares, strips.CPU_TIME_SHAPES, room)
 
@@ -252,14 +252,14 @@ class _RowDrawer:
                 tasks = dict(zip(core.positions, names, strict=True))
                 victim = tasks.get(episode.position, "")
                 culprit = self._grid.episodes.culprit_name(episode, tasks)
-                yield _victim_and_taker(victim, culprit, room)
+                yield _victim_and_culprit(victim, culprit, room)
                 continue
             min_share, shares = 0.0 if idle else MAX_IDLE_UTIL, zip(names, util[i], strict=False)
             busy_names = [name for name, share in shares if name and not share < min_share]
             yield [(_joined_names(tuple(busy_names), room), "dim" if idle else "text")]
 
 
-def _missing(room: int, text: str = MISSING) -> list[Run]:
+def _missing_runs(room: int, text: str = MISSING) -> list[Run]:
     return [(f"{text:<{room}}", "faint")]
 
 
@@ -269,14 +269,14 @@ def _joined_names(names: tuple[str, ...], room: int) -> str:
     return fit(" · ".join(dict.fromkeys(names)), room)
 
 
-def _victim_and_taker(victim: str, taker: str, room: int) -> list[Run]:
+def _victim_and_culprit(victim: str, culprit: str, room: int) -> list[Run]:
     """Returns the task that loses time and the task that takes it, without their PIDs if these do
     not fit. One of the names may be '', for unknown."""
-    if not (victim and taker):
-        return [(fit(victim or taker, room), "bright")]
+    if not (victim and culprit):
+        return [(fit(victim or culprit, room), "bright")]
     sign = f" {theme.TAKEN_BY_SIGN} "
-    if len(victim) + len(sign) + len(taker) > room:
-        victim, taker = (name.rpartition(" ")[0] or name for name in (victim, taker))
-    victim = cut(victim, max(room - len(sign) - len(taker), room // 2 - 1))
+    if len(victim) + len(sign) + len(culprit) > room:
+        victim, culprit = (name.rpartition(" ")[0] or name for name in (victim, culprit))
+    victim = cut(victim, max(room - len(sign) - len(culprit), room // 2 - 1))
     name_width = max(0, room - len(victim) - len(sign))
-    return [(victim, "bright"), (sign, "alarm"), (fit(taker, name_width), "taker")]
+    return [(victim, "bright"), (sign, "alarm"), (fit(culprit, name_width), "culprit")]

@@ -147,15 +147,15 @@ def overlapping_episodes(session: Session, interval: Interval) -> list[Episode]:
     return session.log.listed_in_range(since_ns, interval.time_ns)
 
 
-_GAP_OF_KIND = {"license": "licence", "ramp": "ramp", "throttle": "heat"}
-_GAP_OF_CAUSE = {"current": "power", "thermal": "heat", "prochot": "heat", "vr": "heat",
+_GAP_BY_KIND = {"license": "licence", "ramp": "ramp", "throttle": "heat"}
+_GAP_BY_CAUSE = {"current": "power", "thermal": "heat", "prochot": "heat", "vr": "heat",
                  "hwp": "policy", "policy": "policy", "license": "licence"}  # fmt: skip
 
 
 def gap_cause(kind: str, cause: str) -> str:
     """Returns the cause, one of `charts.GAP_CAUSES`, of a clock below its ceiling."""
     by_cause = "power" if cause.startswith("power") else "unknown"
-    return _GAP_OF_KIND.get(kind) or _GAP_OF_CAUSE.get(cause, by_cause)
+    return _GAP_BY_KIND.get(kind) or _GAP_BY_CAUSE.get(cause, by_cause)
 
 
 # --- groups of episodes
@@ -354,6 +354,8 @@ class RowEpisodes:
         if isinstance(who_tasks, Hypervisor):
             return "hypervisor"
         cpu = self.session.topology[row_episode.position].cpu
-        all_takers = list(who_tasks or ())
-        takers = [task for task in all_takers if getattr(task, "cpu", None) == cpu] or all_takers
-        return " ".join(f"{task.comm} {task.pid}" for task in takers[:1] if hasattr(task, "comm"))
+        all_culprits = list(who_tasks or ())
+        culprits = [
+            task for task in all_culprits if getattr(task, "cpu", None) == cpu
+        ] or all_culprits
+        return " ".join(f"{task.comm} {task.pid}" for task in culprits[:1] if hasattr(task, "comm"))

@@ -280,7 +280,7 @@ def loss_chart_panel(
     columns = charts.area_chart(total / top, height, "loss", ascii_=settings.ascii)
     chart, title_end = charts.chart_lines(columns), []
     if settings.glyphs == "colour" and rates:
-        chart = lines_of_eighths(_stacked_columns(rates, top, height))
+        chart = eighths_lines(_stacked_columns(rates, top, height))
         title_end = legend(rates)
     title = panel_title("over time", "CPU s lost per second", width, title_end)
     lines: list[PanelLine] = [(title, None)]
@@ -302,13 +302,13 @@ def _stacked_columns(rates: Mapping[str, Floats], top: float, height: int) -> It
         yield [""] * (8 * height - len(colours)) + colours[: 8 * height][::-1]
 
 
-def lines_of_eighths(columns: Iterable[Sequence[str]]) -> list[list[Run]]:
+def eighths_lines(columns: Iterable[Sequence[str]]) -> list[list[Run]]:
     """Returns the lines of a chart from the colours of the eighths of a cell in each column."""
-    cells = [[_cell_of_eighths(c[y : y + 8]) for y in range(0, len(c), 8)] for c in columns]
+    cells = [[_eighths_cell(c[y : y + 8]) for y in range(0, len(c), 8)] for c in columns]
     return [join_cells(line) for line in zip(*cells, strict=True)]
 
 
-def _cell_of_eighths(eighths: Sequence[str]) -> Run:
+def _eighths_cell(eighths: Sequence[str]) -> Run:
     """Returns a cell with these colours of its eighths, from the top; '' is the background. A block
     character has only two colours: below, that of the lowest eighth; above, the most frequent one.
     A thin band that touches neither edge of the cell is moved to the nearer edge."""

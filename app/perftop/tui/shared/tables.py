@@ -263,12 +263,12 @@ class TaskRanking:
         for row in session.selected:
             cpu = session.topology[row].cpu
             for task in snapshot.tasks_on(name) if (name := str(cpu)) in tasks_by_cpu else ():
-                shares = self._shares.setdefault(self._key_of(task.pid, task.comm), {})
+                shares = self._shares.setdefault(self._task_key(task.pid, task.comm), {})
                 shares[cpu] = shares.get(cpu, 0.0) + task.share
         ranks = [(-round(sum(s.values()), 3), *task) for task, s in self._shares.items()]
         self.tasks = [(pid, comm) for _, pid, comm in sorted(ranks)]
 
-    def _key_of(self, pid: int, comm: str) -> tuple[int, str]:
+    def _task_key(self, pid: int, comm: str) -> tuple[int, str]:
         """Returns the PID and name under which a task is listed; for a group, the PID is 0."""
         name = group_name(self._session, pid, comm, self.grouping)
         return pid if self.grouping == "task" else 0, name
@@ -294,7 +294,7 @@ class TaskRanking:
         for pid, comm in self.tasks[:count]:
             shares = self._shares[pid, comm]
             tasks = (task for cpu in shares for task in self.snapshot.activity_on(str(cpu)))
-            threads = [t for t in tasks if self._key_of(t.task.pid, t.task.comm) == (pid, comm)]
+            threads = [t for t in tasks if self._task_key(t.task.pid, t.task.comm) == (pid, comm)]
             counts = self.snapshot.thread_counts
             members = {(thread.task.pid, thread.task.comm) for thread in threads}
             size = sum(counts[member] for member in members) if counts else len(threads)

@@ -99,7 +99,7 @@ class Axis:
         """Returns the cell with this time. A time on an edge belongs to the cell after it."""
         return self.bin_at(time_ns + 1)
 
-    def cells_of(self, episode: Episode) -> tuple[range, bool] | None:
+    def episode_cells(self, episode: Episode) -> tuple[range, bool] | None:
         """Returns the cells of an episode, and whether its start is visible; None if none is."""
         if episode.start_ns > self.now_ns:
             return None
@@ -273,7 +273,7 @@ def start_markers(axis: Axis, episodes: Iterable[Episode]) -> dict[int, Run]:
     """Returns, for each cell in which episodes begin, the marker of the worst."""
     chars = {}
     for episode in sort_by_severity(episodes):
-        visible = axis.cells_of(episode)
+        visible = axis.episode_cells(episode)
         if visible is not None and visible[1]:
             chars[visible[0].start] = episode_style.marker_run(episode, axis.now_ns)
     return chars
@@ -282,7 +282,7 @@ def start_markers(axis: Axis, episodes: Iterable[Episode]) -> dict[int, Run]:
 def draw_episodes(line: list[Run], axis: Axis, episodes: Iterable[Episode]) -> None:
     """Draws episodes onto a line of single cells: a marker at the start, then a stroke."""
     for episode in sort_by_severity(episodes):
-        if (visible := axis.cells_of(episode)) is not None:
+        if (visible := axis.episode_cells(episode)) is not None:
             cells, has_start = visible
             marker, style = episode_style.marker_run(episode, axis.now_ns)
             line[cells.start : cells.stop] = [(theme.STROKE, style)] * len(cells)
@@ -293,7 +293,7 @@ def draw_episodes(line: list[Run], axis: Axis, episodes: Iterable[Episode]) -> N
 def draw_mark(line: list[Run], axis: Axis, mark: Episode) -> range:
     """Draws a mark onto a line of single cells: a stroke, which may cover the stroke of an episode,
     and the label at its right, up to the next used cell. Returns the cells drawn."""
-    visible = axis.cells_of(mark)
+    visible = axis.episode_cells(mark)
     start = end = visible[0].start if visible else axis.columns
     text = MARK_STROKE + safe_cells(mark.evidence["label"])
     free: tuple[str, ...] = theme.RULE, " ", theme.STROKE

@@ -209,11 +209,11 @@ class _VerdictCache:
             if self._job_verdict is None:
                 self._worst = None  # the verdict on the whole job includes this loss
                 tasks = session.recent_snapshot
-                verdict = _verdict(session, totals.copy(), tasks, is_past=True)
+                verdict = _compute_verdict(session, totals.copy(), tasks, is_past=True)
                 self._job_verdict = verdict.with_first_evidence(_whole_run_text(verdict))
             return self._job_verdict
         self._job_verdict = None
-        verdict = _verdict_from(session, *self.losses.last_seconds(session, totals))
+        verdict = _make_verdict(session, *self.losses.last_seconds(session, totals))
         earlier_totals = [
             state for state in self.losses.states if state.end_ns <= now_ns - CAUSE_ENDED_AFTER_NS
         ]
@@ -224,7 +224,7 @@ class _VerdictCache:
                 has_ended |= self.losses.waits.has_ended(verdict.report)
             if has_ended:
                 newest_totals = totals.minus(earlier_totals[-1])
-                verdict = _verdict(session, newest_totals, session.recent_snapshot)
+                verdict = _compute_verdict(session, newest_totals, session.recent_snapshot)
         if verdict.level and verdict.report is not None:
             start_ns = self.losses.waits.start_ns(verdict.report.named_findings[0])
             verdict = replace(verdict, wait_start_ns=start_ns)
@@ -267,7 +267,9 @@ class _VerdictCache:
             if is_lost and end_ns - state.end_ns <= VERDICT_SPAN_NS:
                 break
             end_ns = state.end_ns
-        past_verdict = _verdict(session, worst.report.totals, session.snapshot, is_past=True)
+        past_verdict = _compute_verdict(
+            session, worst.report.totals, session.snapshot, is_past=True
+        )
         length_text = running_time(max(1, (end_ns - start_ns) // 10**9))
         self._worst = None
         self._last_loss = worst.loss, f"for {length_text}: {past_verdict.text}", end_ns
@@ -320,7 +322,7 @@ def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Ve
     if totals is None:
         text = "No verdict: the samples of this moment are not kept"
         return Verdict(text, (), theme.UNKNOWN, 0.0, is_past=True)
-    verdict = _verdict(session, totals, interval.snapshot, is_past=True)
+    verdict = _compute_verdict(session, totals, interval.snapshot, is_past=True)
     if is_range or not verdict.level:  # the evidence of a calm verdict names the span
         return verdict
     if is_whole_run:
@@ -345,17 +347,17 @@ def _pending_verdict(measured_s: float) -> Verdict:
     return Verdict(text, pieces, "…", 0.0, span_s=measured_s)
 
 
-def _verdict(
+def _compute_verdict(
     session: Session, totals: Totals, snapshot: TaskSnapshot, *, is_past: bool = False
 ) -> Verdict:
     """Returns the verdict on the span of these totals. `snapshot`: the tasks at its end."""
     from perftop.output.recent_losses import make_report
 
     report = make_report(session, totals, snapshot, is_past=is_past)
-    return _verdict_from(session, totals, report, is_past=is_past)
+    return _make_verdict(session, totals, report, is_past=is_past)
 
 
-def _verdict_from(
+def _make_verdict(
     session: Session, totals: Totals, report: Report | None, *, is_past: bool = False
 ) -> Verdict:
     """Returns the verdict on these totals. `report`: the report on them, if there is one."""

@@ -1,4 +1,4 @@
-"""Flows of CPU time from the tasks that lose it (victims) to the tasks that take it (takers). The
+"""Flows of CPU time from the tasks that lose it (victims) to the tasks that take it (culprits). The
 lost seconds in the verdict's report are divided among pairs of tasks. Time spent waiting for a CPU
 is divided in proportion to the waiting times of the victims and the running times of other tasks
 on the CPU; time lost to a sibling, to saturated memory or to the hypervisor, in proportion to the
@@ -28,7 +28,7 @@ MIN_LOST_S = 0.3
 MIN_SHOWN_S = 0.05
 """Minimum loss of the joined flows, in seconds; a smaller loss would be shown as 0.0."""
 MIN_FLOW_SHARE = 0.02
-"""Minimum share of a loss for a victim or taker to be listed."""
+"""Minimum share of a loss for a victim or culprit to be listed."""
 MAX_CPU_LIST_WIDTH = 60
 OTHERS_NAME = "others"
 UNKNOWN_TASK = 0, ""
@@ -45,12 +45,12 @@ Weights = Mapping[Task, float]
 class Flow:
     """CPU time that tasks of one name lost to tasks of another name, by one cause."""
 
-    taker: str
+    culprit: str
     victim: str
     cause: str
     lost_s: float = 0.0
     pairs: dict[tuple[int, int, int], float] = field(default_factory=dict)
-    """Lost seconds by PID of the taker, PID of the victim, and CPU number."""
+    """Lost seconds by PID of the culprit, PID of the victim, and CPU number."""
     wanted_s: dict[tuple[int, int], float] = field(default_factory=dict)
     """Seconds that the victims ran or waited, by their PID and the number of the CPU."""
 
@@ -58,7 +58,7 @@ class Flow:
     def key(self) -> tuple[object, ...]:
         """Identity of the flow, which stays the same while the seconds change."""
         pids = {pair[:2] for pair in self.pairs}
-        return self.taker, self.victim, self.cause, *(pids if len(pids) == 1 else ())
+        return self.culprit, self.victim, self.cause, *(pids if len(pids) == 1 else ())
 
     @property
     def share(self) -> float:
@@ -67,12 +67,13 @@ class Flow:
 
     @property
     def names(self) -> tuple[str, str]:
-        """The names of taker and victim, each with its PID or the number of tasks of that name."""
-        takers, victims = ({pair[i] for pair in self.pairs} - {0} for i in (0, 1))
+        """The names of culprit and victim, each with its PID or the number of tasks of that
+        name."""
+        culprits, victims = ({pair[i] for pair in self.pairs} - {0} for i in (0, 1))
         if not self.cause:
-            counts = [f"{len(pids)} " if pids else "" for pids in (takers, victims)]
+            counts = [f"{len(pids)} " if pids else "" for pids in (culprits, victims)]
             return counts[0] + OTHERS_NAME, counts[1] + OTHERS_NAME
-        return _name_with_pids(self.taker, takers), _name_with_pids(self.victim, victims)
+        return _name_with_pids(self.culprit, culprits), _name_with_pids(self.victim, victims)
 
     @property
     def cpus(self) -> dict[int, float]:
@@ -82,9 +83,9 @@ class Flow:
             lost_s[cpu] = lost_s.get(cpu, 0.0) + seconds
         return dict(sorted(lost_s.items(), key=lambda item: -item[1]))
 
-    def add(self, taker: int, victim: int, cpu: int, lost_s: float, wanted_s: float) -> None:
+    def add(self, culprit: int, victim: int, cpu: int, lost_s: float, wanted_s: float) -> None:
         self.lost_s += lost_s
-        pair = taker, victim, cpu
+        pair = culprit, victim, cpu
         self.pairs[pair] = self.pairs.get(pair, 0.0) + lost_s
         self.wanted_s[victim, cpu] = wanted_s
 
@@ -112,13 +113,13 @@ def find_flows(
             cpu, seconds = session.topology[position].cpu, float(lost_s[position])
             if seconds <= 0:
                 continue
-            for taker, victim, part, wanted_s in tasks.loss_parts(cause, cpu):
-                names = taker[1], victim[1], cause
-                key = names if folded else (*names, taker[0], victim[0])
+            for culprit, victim, part, wanted_s in tasks.loss_parts(cause, cpu):
+                names = culprit[1], victim[1], cause
+                key = names if folded else (*names, culprit[0], victim[0])
                 flow = by_key.setdefault(key, Flow(*names))
                 # The kernel does not count stolen time as running time.
                 stolen_s = part * seconds if cause == STEAL_CAUSE[1] else 0.0
-                flow.add(taker[0], victim[0], cpu, part * seconds, wanted_s + stolen_s)
+                flow.add(culprit[0], victim[0], cpu, part * seconds, wanted_s + stolen_s)
     ordered = sorted(by_key.values(), key=lambda flow: -flow.lost_s)
     count = max(1, sum(flow.lost_s >= MIN_LOST_S for flow in ordered))
     total_lost_s = sum(flow.lost_s for flow in ordered)
@@ -128,7 +129,7 @@ def find_flows(
     flows, small_flows = ordered[:count], ordered[count:]
     if sum(flow.lost_s for flow in small_flows) >= MIN_SHOWN_S:
         joined_flow = join_flows(small_flows)
-        flows.append(replace(joined_flow, taker=OTHERS_NAME, victim=OTHERS_NAME, cause=""))
+        flows.append(replace(joined_flow, culprit=OTHERS_NAME, victim=OTHERS_NAME, cause=""))
     return flows
 
 
@@ -136,8 +137,8 @@ def join_flows(parts: Sequence[Flow]) -> Flow:
     """Returns the sum of these flows, with the names and the cause of the first."""
     total = replace(parts[0], lost_s=0.0, pairs={}, wanted_s={})
     for flow in parts:
-        for (taker, victim, cpu), seconds in flow.pairs.items():
-            total.add(taker, victim, cpu, seconds, flow.wanted_s[victim, cpu])
+        for (culprit, victim, cpu), seconds in flow.pairs.items():
+            total.add(culprit, victim, cpu, seconds, flow.wanted_s[victim, cpu])
     return total
 
 
@@ -158,11 +159,11 @@ class _ReportTasks:
         self._episodes = session.episodes(totals.start_ns, totals.end_ns)
 
     def loss_parts(self, cause: str, cpu: int) -> Iterator[tuple[Task, Task, float, float]]:
-        """Yields, for each pair of tasks: the taker, the victim, the pair's share of the CPU's
+        """Yields, for each pair of tasks: the culprit, the victim, the pair's share of the CPU's
         loss, and the seconds that the victim wanted. The shares add up to 1."""
         times = self._by_cpu.get(cpu, {})
         is_wait = cause == WAIT_CAUSE[1]
-        victims = _weights_to_parts(
+        victims = _normalize_weights(
             {task: t.wait_s if is_wait else t.run_s for task, t in times.items()}
         )
         if self._report.job is not None:
@@ -171,9 +172,9 @@ class _ReportTasks:
         for victim, lost in victims.items():
             run = times.get(victim, TaskTimes(""))
             wanted_s = run.wanted_s if is_wait else run.run_s + run.wait_s
-            takers = self._other_run_times(victim, cpu) if is_wait else self._culprits(cause, cpu)
-            for taker, part in _weights_to_parts(takers).items():
-                yield taker, victim, lost * part, wanted_s
+            culprits = self._other_run_times(victim, cpu) if is_wait else self._culprits(cause, cpu)
+            for culprit, part in _normalize_weights(culprits).items():
+                yield culprit, victim, lost * part, wanted_s
 
     def _other_run_times(self, victim: Task, cpu: int) -> Weights:
         """Returns the run times of the other tasks on the CPU, and that of the victim if its
@@ -203,7 +204,7 @@ class _ReportTasks:
         return weights
 
 
-def _weights_to_parts(weights: Weights) -> dict[Task, float]:
+def _normalize_weights(weights: Weights) -> dict[Task, float]:
     """Returns the weights as shares that add up to 1, without tasks whose share is small."""
     total = sum(weights.values())
     large = {task: w for task, w in weights.items() if w >= max(1e-9, MIN_FLOW_SHARE * total)}
@@ -253,8 +254,8 @@ def flow_details(
     texts.append(("where", f"{count_noun(pairs, 'pair')} on {cpu_list}" if pairs > 1 else cpu_list))
     if command := _remedy(session, flow, finding, is_largest=is_largest):
         texts.append(("try", safe_cells(command)))
-        named_pids, takers = _command_pids(command), {pid for pid, _, _ in flow.pairs} - {0}
-        scope = f"for all {len(takers)}" if 0 < len(named_pids) < len(takers) else "expected"
+        named_pids, culprits = _command_pids(command), {pid for pid, _, _ in flow.pairs} - {0}
+        scope = f"for all {len(culprits)}" if 0 < len(named_pids) < len(culprits) else "expected"
         gain = f"gets back up to {flow.lost_s:.1f} s, {whole_percent(flow.share)} of its time"
         counts = {} if newest is None else newest.evidence
         ipc, ipc_alone = (counts.get(key) for key in ("ipc", "ipc_alone"))
@@ -270,14 +271,14 @@ def _command_pids(command: str) -> set[int]:
 
 def _remedy(session: Session, flow: Flow, finding: Finding | None, *, is_largest: bool) -> str:
     """Returns a command (never against a process that has ended) or advice; '' if none is known."""
-    takers: dict[Task, float] = {}
+    culprits: dict[Task, float] = {}
     for (pid, _, _), seconds in flow.pairs.items():
-        takers[pid, flow.taker] = takers.get((pid, flow.taker), 0.0) + seconds
+        culprits[pid, flow.culprit] = culprits.get((pid, flow.culprit), 0.0) + seconds
     remedies = []
     if finding is not None and is_largest:  # the cause may also have culprits outside this flow
         named_pids = _command_pids(finding.hint)
-        remedies = [finding.hint] if named_pids <= {pid for pid, _ in takers} else []
-    for pid, comm in sorted(takers, key=lambda task: -takers[task]) if flow.cause else ():
+        remedies = [finding.hint] if named_pids <= {pid for pid, _ in culprits} else []
+    for pid, comm in sorted(culprits, key=lambda task: -culprits[task]) if flow.cause else ():
         if flow.cause == WAIT_CAUSE[1] and pid and comm != flow.victim:
             remedies.append(remedy_against(session, pid, comm))
         elif flow.cause != WAIT_CAUSE[1]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from perftop.base.text import MISSING, cut
 from perftop.draw import theme
-from perftop.draw.columns import DOUBTED_SIGN, Run
+from perftop.draw.columns import SUSPECT_SIGN, Run
 from perftop.draw.strips import (
     OFFLINE_LEVEL,
     Piece,
@@ -47,7 +47,7 @@ MIN_HEADING_WIDTH = 24
 
 
 @dataclass(frozen=True, slots=True)
-class CoreGroup:
+class CellGroup:
     """Cores that are drawn together: those of an L3, or of a package that has only one."""
 
     label: str
@@ -55,7 +55,7 @@ class CoreGroup:
     """Indexes of the cores in `Cores.rows`."""
 
 
-Groups = list[CoreGroup]
+Groups = list[CellGroup]
 Packages = Mapping[int | None, Groups]
 """The groups of each package, by ID of the package."""
 
@@ -74,7 +74,7 @@ class CellSize:
 
 
 @dataclass(frozen=True, slots=True)
-class LinePart:
+class LineSection:
     """A part of a line of the heat map: the heading of a package, a label, or cells."""
 
     x: int
@@ -92,7 +92,7 @@ class LinePart:
 @dataclass(slots=True)
 class HeatLayout:
     cell: CellSize
-    lines: list[list[LinePart]]
+    lines: list[list[LineSection]]
     cell_positions: dict[int, tuple[int, int]] = field(default_factory=dict)
     """The column of the mark left of a core's cell, and the first line of the cell, by row."""
 
@@ -122,7 +122,7 @@ def package_groups(session: Session, cores: Cores) -> Packages:
             parts = [f"die {die}"] if die is not None and not is_l3_unique else []
             parts += [f"L3 {l3}"] if l3 is not None else []
             label = " ".join(parts) if len(caches) > 1 else ""
-            packages[package].append(CoreGroup(label, tuple(caches[die, l3])))
+            packages[package].append(CellGroup(label, tuple(caches[die, l3])))
     return _join_single_cores(packages)
 
 
@@ -131,7 +131,7 @@ def _join_single_cores(packages: Packages) -> Packages:
     else the packages as they are."""
     if any(len(group.rows) > 1 for group in chain(*packages.values())):
         return packages
-    return {package: [CoreGroup("", _rows(groups))] for package, groups in packages.items()}
+    return {package: [CellGroup("", _rows(groups))] for package, groups in packages.items()}
 
 
 def _rows(groups: Groups) -> tuple[int, ...]:
@@ -197,7 +197,7 @@ def heat_layout(
     single_cores = len(packages) > 1 and all(len(_rows(p)) == 1 for p in packages.values())
     # Without headings, the cores are those of one package, with a group for each real package.
     labels = {id_: "p?" if id_ is None else f"p{id_}" for id_ in packages if len(packages) > 1}
-    real = [CoreGroup(labels.get(id_, ""), _rows(groups)) for id_, groups in packages.items()]
+    real = [CellGroup(labels.get(id_, ""), _rows(groups)) for id_, groups in packages.items()]
     whole_machine = _join_single_cores({None: real})
     for has_headings, has_labels in ((True, True), (True, False), (False, True), (False, False)):
         if folded and not has_headings:
@@ -241,16 +241,16 @@ def _cell_sizes(threads: int, *, ascii_: bool) -> Iterator[CellSize]:
 
 def _join_packages(
     packages: Packages, names: Sequence[str], trial: _TrialLayout, folded: Collection[int | None]
-) -> list[list[LinePart]]:
+) -> list[list[LineSection]]:
     boxes = []
     for id_, groups in packages.items():
-        heading = LinePart(0, trial.package_width, package=id_, is_heading=True)
+        heading = LineSection(0, trial.package_width, package=id_, is_heading=True)
         cells = [] if id_ in folded else _package_lines(groups, names, trial)
         boxes.append([*([[heading]] if trial.has_headings else []), *cells])
-    lines: list[list[LinePart]] = []
+    lines: list[list[LineSection]] = []
     for first in range(0, len(boxes), trial.packages_per_row):
         boxes_in_line = boxes[first : first + trial.packages_per_row]
-        for parts_of_boxes in zip_longest(*boxes_in_line, fillvalue=list[LinePart]()):
+        for parts_of_boxes in zip_longest(*boxes_in_line, fillvalue=list[LineSection]()):
             lines.append([])
             for i, parts in enumerate(parts_of_boxes):
                 left = i * (trial.package_width + PACKAGE_GAP)
@@ -260,16 +260,16 @@ def _join_packages(
 
 def _package_lines(
     groups: Groups, names: Sequence[str], trial: _TrialLayout
-) -> list[list[LinePart]]:
+) -> list[list[LineSection]]:
     cells_per_line, groups_beside = trial.fit_groups(groups)
-    lines: list[list[LinePart]] = []
+    lines: list[list[LineSection]] = []
     has_line_above, has_line_below = trial.cell.blank_lines > 0, trial.cell.blank_lines > 1
     for first in range(0, len(groups), groups_beside):
         block = groups[first : first + groups_beside]
         for start in range(0, max(len(group.rows) for group in block), cells_per_line):
             lines += [[]] * has_line_above
             for line in range(trial.cell.height):
-                parts: list[LinePart] = []
+                parts: list[LineSection] = []
                 for i, group in enumerate(block):
                     x = i * (trial.width_of_cells(cells_per_line) + BLOCK_GAP)
                     cells = group.rows[start : start + cells_per_line]
@@ -278,10 +278,10 @@ def _package_lines(
                         text = f" {'' if start else group.label:<{trial.margin - 1}}"
                         if not group.label:
                             text = f"{names[group.rows[start]]:>{trial.margin}}"
-                        parts.append(LinePart(x, trial.margin, label=text))
+                        parts.append(LineSection(x, trial.margin, label=text))
                     if cells:
                         width = len(cells) * (trial.cell.width + 1) + 1
-                        parts.append(LinePart(x + trial.margin, width, cells, line))
+                        parts.append(LineSection(x + trial.margin, width, cells, line))
                 lines.append(parts)
             lines += [[]] * has_line_below
     return [*lines, []] if trial.cell.blank_lines == 1 else lines
@@ -435,7 +435,7 @@ class HeatValues:
         start: list[Run] = [(" ", "text"), *(explanation if fits else short)]
         if size - width(start) - LOSSES_WIDTH >= MARKERS_WIDTH:
             idle = "idle or " if self.field.while_running else ""
-            start += [("   – ", "faint"), (f"{idle}unknown  {DOUBTED_SIGN} doubtful  ", "dim")]
+            start += [("   – ", "faint"), (f"{idle}unknown  {SUSPECT_SIGN} doubtful  ", "dim")]
             start += [(theme.NEITHER, "neither"), (" off", "dim")]
         room = size - width(start) - 3
         right = [] if losses is None else self._worst(losses, room)
@@ -474,7 +474,7 @@ class HeatValues:
             pieces.append((7, [(" · ".join(names), "text")]))
         interval, key = self.interval, self.field.key
         reasons = (reason for row in core.positions for reason in doubt_texts(interval, row))
-        texts = [f"{DOUBTED_SIGN} {safe_cells(reason)}" for reason in reasons]
+        texts = [f"{SUSPECT_SIGN} {safe_cells(reason)}" for reason in reasons]
         bounds = interval.split.method[core.core_position] == "bounds"
         for row in core.positions:
             is_hidden = interval.is_at_rest[row] and self.field.while_running

@@ -10,7 +10,7 @@ from textual.binding import BindingType
 
 from perftop.base.text import fit, ranges
 from perftop.draw import strips, theme
-from perftop.draw.columns import DOUBTED_SIGN, Run
+from perftop.draw.columns import SUSPECT_SIGN, Run
 from perftop.draw.strips import Line
 from perftop.session.losses import VERDICT_STEP_NS
 from perftop.tui.shared import episode_style
@@ -32,7 +32,7 @@ from perftop.tui.shared.panels import (
 from perftop.tui.shared.tables import title_key
 from perftop.tui.shared.verdict import is_past
 from perftop.tui.views import heat_cells
-from perftop.tui.views.heat_cells import CellSize, HeatLayout, HeatValues, LinePart, Packages
+from perftop.tui.views.heat_cells import CellSize, HeatLayout, HeatValues, LineSection, Packages
 
 HEADER_LINES, FOOTER_LINES = 2, 1
 MIN_WIDTH_FOR_SIDE, SIDE_SHARE, SIDE_GAP = 140, 0.37, 3
@@ -100,7 +100,7 @@ class HeatMap(PaneledView):
         self._folded_packages = frozenset(folded)
         texts = [f" off   CPUs {ranges(cores.offline_cpus)}"] if offline_lines else []
         texts += [] if cores.rows else [" no CPU matches the filter"]
-        self._heat_layout.lines += [[LinePart(0, len(text), label=text)] for text in texts]
+        self._heat_layout.lines += [[LineSection(0, len(text), label=text)] for text in texts]
         self.line_count = len(self._heat_layout.lines)
 
     def make_lines(self) -> None:
@@ -117,7 +117,7 @@ class HeatMap(PaneledView):
         left_markers, right_markers = dict[int, Run](), dict[int, Run]()
         for row, core in enumerate(cores) if heat.suspect_positions else ():
             if not heat.suspect_positions.isdisjoint(core.positions):
-                left_markers[row] = (DOUBTED_SIGN, "dim")
+                left_markers[row] = (SUSPECT_SIGN, "dim")
         selected, has_rings = self.selected_row, self._heat_layout.cell.blank_lines > 0
         for loss in self._losses:
             if has_rings:
@@ -220,7 +220,7 @@ class HeatMap(PaneledView):
             x = part.x + part.width
         return runs, "calm"
 
-    def _cells(self, part: LinePart) -> list[Run]:
+    def _cells(self, part: LineSection) -> list[Run]:
         heat, cell, ascii_ = self._heat, self._heat_layout.cell, self.settings.ascii
         assert heat is not None
         runs: list[Run] = []

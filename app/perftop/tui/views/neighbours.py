@@ -30,7 +30,7 @@ from perftop.output.why_report import unmeasured_losses
 from perftop.session.interval import Interval
 from perftop.session.session import Session
 from perftop.tui.shared.canvas import CursorCanvas, mark_selected
-from perftop.tui.shared.loss_panels import SCALES_S, cause_colours, legend, lines_of_eighths
+from perftop.tui.shared.loss_panels import SCALES_S, cause_colours, eighths_lines, legend
 from perftop.tui.shared.panels import PaneledView
 from perftop.tui.shared.row_numbers import session_clock_unit
 from perftop.tui.shared.tables import INDENT, MIN_ALARM_WAIT
@@ -53,10 +53,10 @@ NAME_WIDTH = 26
 
 
 class _RibbonSide:
-    """The takers (`side` 0) or victims (1) at the ends of ribbons, each in a block of rows."""
+    """The culprits (`side` 0) or victims (1) at the ends of ribbons, each in a block of rows."""
 
     def __init__(self, flows: Sequence[Flow], side: int, row_s: float) -> None:
-        ends = [(flow.taker, flow.victim)[side] for flow in flows]
+        ends = [(flow.culprit, flow.victim)[side] for flow in flows]
         by_name = {end: [f for f, e in zip(flows, ends, strict=True) if e == end] for end in ends}
         self.names = [join_flows(parts).names[side] for parts in by_name.values()]
         self.lost_s = [sum(flow.lost_s for flow in parts) for parts in by_name.values()]
@@ -73,9 +73,9 @@ class _RibbonSide:
 
 
 def draw_ribbons(flows: Sequence[Flow], size: int, rows: int) -> tuple[list[list[Run]], float]:
-    """Returns at most `rows` lines, in which a ribbon joins the taker and the victim of each flow,
-    and the seconds per row. The thickness of a ribbon is the lost time. Flows that do not fit are
-    left out, the smallest first."""
+    """Returns at most `rows` lines, in which a ribbon joins the culprit and the victim of each
+    flow, and the seconds per row. The thickness of a ribbon is the lost time. Flows that do not fit
+    are left out, the smallest first."""
     for count, row_s in product(range(len(flows), 0, -1), SCALES_S):
         shown_flows = flows[:count]
         left, right = (_RibbonSide(shown_flows, side, row_s) for side in (0, 1))
@@ -99,7 +99,7 @@ def draw_ribbons(flows: Sequence[Flow], size: int, rows: int) -> tuple[list[list
                 stripe = int((y - top) / max(1.0, thickness) * stripes)
                 eighths[y] = colours[stripe % len(colours)]
         columns.append(eighths)
-    lines = lines_of_eighths(columns)
+    lines = eighths_lines(columns)
     for i, flow in enumerate(shown_flows):
         share = f", {100 * flow.share:.0f} % of its time" if flow.cause else ""
         text, thickness = f" {flow.lost_s:.1f} s{share} ", 8 * flow.lost_s / row_s
@@ -107,10 +107,10 @@ def draw_ribbons(flows: Sequence[Flow], size: int, rows: int) -> tuple[list[list
         if thickness >= 8 and len(text) < middle:
             lines[y] = overlay(lines[y], middle // 2 - len(text) // 2, [(text, "bright")])
     gap: Run = (" ", "text")
-    takers, victims = _ribbon_names(left, height, "taken"), _ribbon_names(right, height, "lost")
-    for y, (taker, victim) in enumerate(zip(takers, victims, strict=True)):
-        margin: Run = (" " * (NAME_WIDTH - width(taker)), "text")
-        lines[y] = [margin, *taker, gap, *lines[y], gap, *merge_runs(victim, NAME_WIDTH)]
+    culprits, victims = (_ribbon_names(left, height, "taken"), _ribbon_names(right, height, "lost"))
+    for y, (culprit, victim) in enumerate(zip(culprits, victims, strict=True)):
+        margin: Run = (" " * (NAME_WIDTH - width(culprit)), "text")
+        lines[y] = [margin, *culprit, gap, *lines[y], gap, *merge_runs(victim, NAME_WIDTH)]
     return lines, row_s
 
 
@@ -130,7 +130,7 @@ def _ribbon_names(side: _RibbonSide, height: int, verb: str) -> list[list[Run]]:
 def flow_columns(size: int) -> list[Column]:
     return fit_columns([
         Column("sign", "", INDENT, is_left=True, gap=0),
-        Column("taker", "who takes", 16, is_left=True, gap=0, max_width=24),
+        Column("culprit", "who takes", 16, is_left=True, gap=0, max_width=24),
         Column("bar", "", 13, is_left=True, gap=1, max_width=60, weight=3),
         Column("lost", "CPU s", 8, digits=1),
         Column("victim", "from", 17, is_left=True, gap=2, max_width=25),
@@ -142,12 +142,12 @@ def flow_columns(size: int) -> list[Column]:
 
 def flow_cells(flow: Flow, table_columns: Sequence[Column], max_s: float) -> list[Cell]:
     by_key = {column.key: column for column in table_columns}
-    kind, (taker, victim) = NEIGHBOURS.get(flow.cause), flow.names
+    kind, (culprit, victim) = NEIGHBOURS.get(flow.cause), flow.names
     bar = theme.LEVELS[8] * max(1, round(by_key["bar"].room * flow.lost_s / max_s))
     style = "alarm" if flow.share >= 0.05 else "text"
     cells: dict[str, Cell] = {
         "sign": (kind.marker if kind else " ", style),
-        "taker": (taker, "bright"),
+        "culprit": (culprit, "bright"),
         "bar": [(bar, cause_colours(flow.cause)[0])],
         "lost": by_key["lost"].cell(flow.lost_s),
         "victim": (victim, "bright"),
@@ -302,9 +302,9 @@ class Neighbours(PaneledView, CursorCanvas):
         size = max(1, self.width - 2)
         lines: list[list[Run]] = []
         if selected is not None:
-            taker, victim = selected.names
+            culprit, victim = selected.names
             count = f"{flows.index(selected) + 1} of {len(flows)}"
-            title = panel_title(f"{taker} takes from {victim}", count, size)
+            title = panel_title(f"{culprit} takes from {victim}", count, size)
             lines += [[], [(" ", "text"), *title]]
             for label, text in self._details:
                 lines += labelled_lines(label, text, size, "key" if label == "try" else "text")

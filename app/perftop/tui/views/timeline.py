@@ -360,7 +360,7 @@ class Timeline(PaneledView, CursorCanvas):
             lane_runs = strips.overlay(lane_runs, cell, [start])
         runs += [*lane_runs, *self._numbers(lane_line)]
         for episode in reversed(time_axis.sort_by_severity(episodes)):
-            visible = self._axis.cells_of(episode)
+            visible = self._axis.episode_cells(episode)
             if visible is not None and visible[0].stop == self._axis.columns:  # the episode runs
                 sign, style = episode_style.marker_run(episode, self._axis.now_ns)
                 return [*runs, (f" {sign}", style)]

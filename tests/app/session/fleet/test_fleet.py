@@ -366,12 +366,12 @@ def test_the_task_that_waits_most_is_that_of_the_same_ten_seconds_as_the_loss() 
 
 
 @pytest.mark.parametrize(
-    ("records", "loser"),
+    ("records", "victim"),
     [([[1, "stream", 0.9], [2, "lmp", 0.6], None, "bad"], "lmp"),
      ([[2, "lmp", 0.49], [3, "lmp2", 0.5]], "lmp2"),
      ([[1, "stream", 0.9], [2, "lmp", 0.4]], ""), ([], "")],
 )  # fmt: skip
 def test_the_task_that_loses_runs_most_and_is_not_the_taker(
-    records: list[object], loser: str
+    records: list[object], victim: str
 ) -> None:
-    assert main_task(records, {1}) == loser
+    assert main_task(records, {1}) == victim

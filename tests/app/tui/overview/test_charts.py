@@ -21,7 +21,7 @@ from textual.pilot import Pilot
 from perfprobe.wire import Hello, Multiplier
 from perftop.base.text import GHZ, clock_time
 from perftop.draw import strips
-from perftop.draw.charts import GAP_CAUSES, ChartColumn, _gap_of
+from perftop.draw.charts import GAP_CAUSES, ChartColumn, _find_gap
 from perftop.model.kinds import Episode
 from perftop.output.why_report import report
 from perftop.session.history import History
@@ -176,7 +176,7 @@ def test_the_area_of_gaps_equals_the_lost_seconds() -> None:
         keys = [[key for text, key in line for _ in text] for line in clock_lines]
         chars = [strips.text(line) for line in clock_lines]
         gaps = [
-            _gap_of(ChartColumn("".join(signs), (*styles,)))[1]
+            _find_gap(ChartColumn("".join(signs), (*styles,)))[1]
             for signs, *styles in zip(map("".join, zip(*chars, strict=True)), *keys, strict=True)
         ]
         row_hz = (unit.clock_ends_hz[1] - unit.clock_ends_hz[0]) / layout.clock_rows

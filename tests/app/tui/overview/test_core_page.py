@@ -13,7 +13,7 @@ from sessions import session_of
 
 from perfprobe.wire import Missing
 from perftop.draw import strips
-from perftop.draw.columns import DOUBTED_SIGN
+from perftop.draw.columns import SUSPECT_SIGN
 from perftop.session.history import History
 from perftop.session.session import Session
 from perftop.tui.overview.chart_numbers import chart_units
@@ -129,8 +129,8 @@ async def test_bounds_are_shown_as_a_range_and_suspect_counters_named() -> None:
     assert "50–75" in line(lines[::-1], " both ").split()
     assert any("SMT states by bounds" in text for text in lines)
     lines = await opened_page(Machine(cores=1, broken={0}))
-    assert DOUBTED_SIGN in line(lines, "  busy ")
-    assert any(f"{DOUBTED_SIGN} CPU 0: " in text for text in lines)
+    assert SUSPECT_SIGN in line(lines, "  busy ")
+    assert any(f"{SUSPECT_SIGN} CPU 0: " in text for text in lines)
 
 
 async def test_only_shares_that_matter_when_small_have_a_shorter_scale() -> None:

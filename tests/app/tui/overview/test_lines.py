@@ -12,7 +12,7 @@ from textual import events
 
 from perfprobe.wire import Cpu
 from perftop.draw import strips, theme
-from perftop.draw.columns import DOUBTED_SIGN, total_width
+from perftop.draw.columns import SUSPECT_SIGN, total_width
 from perftop.model.kinds import Episode
 from perftop.session.interval import Interval
 from perftop.session.selection import parse_filter
@@ -92,7 +92,7 @@ def test_only_values_of_suspect_counters_are_marked(key: str, marked_titles: lis
     session, interval = observe(Machine())
     p = of_session(session, with_suspect_counter(interval, 1, key), 240)
     assert [word for word in strips.text(row(p, 1)[0]).split() if "≁" in word] == marked_titles
-    assert DOUBTED_SIGN not in strips.text(row(p, 0)[0])
+    assert SUSPECT_SIGN not in strips.text(row(p, 0)[0])
     assert len(strips.text(row(p, 1)[0])) == len(strips.text(row(p, 0)[0]))
 
 

@@ -47,7 +47,7 @@ def test_a_time_at_the_end_of_the_axis_is_beyond_it() -> None:
     a = axis_at(60)
     before = Episode("offline", [0], 60 * S - 1)
     mark = Episode("mark", [], 60 * S, 60 * S, evidence={"label": "now"})
-    assert (a.cells_of(before), a.cells_of(mark)) == ((range(59, 60), True), None)
+    assert (a.episode_cells(before), a.episode_cells(mark)) == ((range(59, 60), True), None)
     assert time_axis.tick_line(a, [mark], (), marks=[mark]) == time_axis.tick_line(a, [], ())
 
 
@@ -118,9 +118,9 @@ def test_an_episode_that_ended_retroactively_is_drawn() -> None:
 def test_an_end_on_an_edge_belongs_to_the_earlier_bin_and_a_start_to_the_later() -> None:
     """An example is a CPU that goes offline at the time of the newest sample."""
     a = time_axis.Axis(100 * S, S, 40, 100 * S)
-    assert a.cells_of(Episode("offline", [0], 100 * S)) is None
-    assert a.cells_of(Episode("offline", [0], 100 * S - 1)) == (range(39, 40), True)
-    assert a.cells_of(Episode("offline", [0], 0, 64 * S)) == (range(4), False)
+    assert a.episode_cells(Episode("offline", [0], 100 * S)) is None
+    assert a.episode_cells(Episode("offline", [0], 100 * S - 1)) == (range(39, 40), True)
+    assert a.episode_cells(Episode("offline", [0], 0, 64 * S)) == (range(4), False)
 
 
 @pytest.mark.parametrize(("at_s", "step_s", "drawn"), [

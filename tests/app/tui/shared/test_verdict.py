@@ -521,7 +521,7 @@ def test_a_span_without_samples_has_no_verdict_and_no_alarm() -> None:
     hello, *frames = messages_of_two_hogs()
     session = session_of(new_session(hello), frames)
     totals = session.totals()
-    verdict = verdict_module._verdict(session, totals.minus(totals), session.snapshot)
+    verdict = verdict_module._compute_verdict(session, totals.minus(totals), session.snapshot)
     assert (verdict.text, verdict.level) == ("No verdict: no samples in 10.0 s", 0)
 
 

@@ -20,7 +20,7 @@ from perftop.session.values import COLUMNS_BY_KEY
 from perftop.tui.shared.cores import Cores
 from perftop.tui.shared.row_numbers import field_scale
 from perftop.tui.views import heat_cells
-from perftop.tui.views.heat_cells import CoreGroup
+from perftop.tui.views.heat_cells import CellGroup
 from perftop.tui.views.heat_map import HeatMap
 
 
@@ -30,7 +30,7 @@ def packages_and_names(
     """Returns packages that consist of L3s, which consist of cores; and the names of the cores."""
     numbers = iter(range(packages * caches * cores))
     results = [
-        [CoreGroup(f"L3 {p * caches + c}" if caches > 1 else "",
+        [CellGroup(f"L3 {p * caches + c}" if caches > 1 else "",
                tuple(next(numbers) for _ in range(cores)))
          for c in range(caches)]
         for p in range(packages)

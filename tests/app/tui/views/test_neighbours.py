@@ -19,7 +19,7 @@ from perftop.model.kinds import Episode
 from perftop.output.report import Report
 from perftop.output.why_text import why_json
 from perftop.tui.shared import loss_panels
-from perftop.tui.shared.loss_panels import lines_of_eighths
+from perftop.tui.shared.loss_panels import eighths_lines
 from perftop.tui.shared.verdict import loss_history, verdict_at
 from perftop.tui.views import flows
 from perftop.tui.views.flows import Flow, find_flows, flow_details
@@ -187,7 +187,7 @@ async def test_the_sum_of_small_flows_can_be_the_longest_bar() -> None:
         await queue(run)
         view = neighbours_of(run)
         inputs, flows = view._flows
-        small_flows = replace(flows[0], taker="others", victim="others", cause="", lost_s=9.0)
+        small_flows = replace(flows[0], culprit="others", victim="others", cause="", lost_s=9.0)
         view._flows, view._rows = (inputs, [*flows, small_flows]), [*flows, small_flows]
         lines = [strips.text(view.line(y)[0]) for y in (0, len(flows))]
         assert len(lines[0]) == len(lines[1]) <= 160
@@ -212,7 +212,7 @@ async def test_losses_over_time_are_those_of_the_session() -> None:
 
 def test_losses_are_stacked_by_their_rates() -> None:
     rates = {"scheduler": np.array([1.0, np.nan, 2.0]), "sibling": np.array([0.5, 0.0, 0.0])}
-    drawn = lines_of_eighths(loss_panels._stacked_columns(rates, 2.0, 4))
+    drawn = eighths_lines(loss_panels._stacked_columns(rates, 2.0, 4))
     for x, heights in enumerate([(2, 1), (0, 0), (4, 0)]):
         styles = [style for line in drawn for _, style in cut_runs(line, x, x + 1)]
         assert (styles.count("loss-11"), styles.count("lp1-4")) == heights
@@ -249,7 +249,9 @@ def test_flows_below_their_limit_are_joined(
     session: Any = SimpleNamespace(topology=[SimpleNamespace(cpu=0)])
     found = find_flows(session, SimpleNamespace(sums=sums), [0], folded=True)  # type: ignore[arg-type]
     assert [flow.lost_s for flow in found] == pytest.approx(shown_s)
-    assert [flow.taker for flow in found].count("others") == (len(shown_s) > 1 and len(lost_s) > 1)
+    assert [flow.culprit for flow in found].count("others") == (
+        len(shown_s) > 1 and len(lost_s) > 1
+    )
 
 
 @pytest.mark.parametrize(("weights", "parts"), [
@@ -260,7 +262,7 @@ def test_shares_of_tasks_add_up_without_small_ones(
     weights: list[float], parts: list[float]
 ) -> None:
     by_task = {(i, "task"): weight for i, weight in enumerate(weights, 1)}
-    result = flows._weights_to_parts(by_task)
+    result = flows._normalize_weights(by_task)
     assert [*result.values()] == pytest.approx(parts)
     assert (flows.UNKNOWN_TASK in result) == (not any(weights))
 
@@ -307,8 +309,8 @@ async def test_the_remedy_of_a_cause_is_not_used_for_flows_of_other_tasks() -> N
         await queue(run)
         view = neighbours_of(run)
         report = report_of(view)
-        for taker, is_named in ((4001, True), (4008, False)):
-            flow = Flow("stream", "stream", "scheduler", 4.0, {(taker, 4009, 0): 4.0})
+        for culprit, is_named in ((4001, True), (4008, False)):
+            flow = Flow("stream", "stream", "scheduler", 4.0, {(culprit, 4009, 0): 4.0})
             texts = flow_details(view.session, report, flow, is_largest=True)
             assert any("--pid 0 4001" in text for _, text in texts) == is_named
 
