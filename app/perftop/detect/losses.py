@@ -85,7 +85,6 @@ class NeighbourLosses:
         self, shares: Floats, weights: Floats, can_start: Bools, since_ns: int, time_ns: int
     ) -> list[Episode]:
         """Processes one sample. Returns the episodes that ended. `shares` are NaN where unknown."""
-        self.is_new_loss = self.is_losing & False
         if self._pauses.is_gap(since_ns, time_ns):
             return self._close(self.is_losing.copy())
         is_known = np.isfinite(shares)
@@ -101,7 +100,7 @@ class NeighbourLosses:
         has_ended: Bools = np.zeros(len(is_known), bool)
         for i in np.flatnonzero(self.is_losing).tolist():
             loss = self.position_losses[i]
-            if is_known[i] and high[i]:
+            if high[i]:
                 loss.add_sample(sums[i], time_ns)
             elif is_known[i]:
                 loss.pause(loss.last_ns, sums[i])

@@ -337,7 +337,7 @@ class TurboDrops(Detector):
             known_s = sample.clock_terms[0, drop.members].sum()
             run_s, cycles, allowed = clocks = sample.clock_terms[:, members].sum(axis=1)
             changed = run_s < known_s / 2  # newly capped or no longer capped: a new episode
-            if known_s and (changed or allowed - cycles < DROP_END * allowed):
+            if changed or allowed - cycles < DROP_END * allowed:
                 drop.pause(sample.since_ns)
                 drop.episode.is_calm = True
             elif known_s:
@@ -345,9 +345,8 @@ class TurboDrops(Detector):
                     drop.paused_ns += sample.since_ns - drop.pause_start_ns
                 drop.episode.is_calm = False
                 self._add_cores(drop, members, clocks, sample)
-            is_known = bool(known_s)
-            ended = self._drops.pauses.has_ended(drop, sample.time_ns, is_known=is_known)
-            ended_drops += [drop] if (is_known and changed) or ended else []
+            ended = self._drops.pauses.has_ended(drop, sample.time_ns, is_known=bool(known_s))
+            ended_drops += [drop] if changed or ended else []
         return ended_drops
 
     def _has_drop(self) -> Bools:

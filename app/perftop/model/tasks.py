@@ -212,10 +212,11 @@ class TaskSnapshot:
             return None
         columns = _columns([*chain(*tasks)], {int}, {str}, {float})
         # a new task has no wait yet, so None is allowed
-        columns += _columns([*chain(*waits)], {float, NoneType}, {float, NoneType})
-        if len(columns) < len(TaskColumns._fields) - 1:
+        wait_columns = _columns([*chain(*waits)], {float, NoneType}, {float, NoneType})
+        if not (columns and wait_columns):
             return None
         pids, names, *numbers = columns
+        numbers += wait_columns
         shares, wait_shares, switches = np.array(numbers, float)  # None becomes NaN
         is_outside = (wait_shares < 0) | (wait_shares > 1) | (switches < 0) | (switches == inf)
         is_outside |= ~((shares >= 0) & (shares <= 1))
@@ -397,8 +398,7 @@ class WatchedJob:
     def read_record(self, records: Mapping[str, object], time_ns: int) -> bool:
         """Reads a frame's records. Returns whether there is a record of the job."""
         record = records.get(self._record)
-        threads = record.get("threads") if isinstance(record, dict) else None
-        if not isinstance(record, dict) or not isinstance(threads, dict):
+        if not isinstance(record, dict) or not isinstance(threads := record.get("threads"), dict):
             return False
         unlisted = record.get("more", 0)
         self.unlisted_threads = unlisted if isinstance(unlisted, int) and unlisted > 0 else 0

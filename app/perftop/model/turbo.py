@@ -188,7 +188,7 @@ class Turbo:
                 sleep_share = sleep_share + by_core
             share = np.asarray(1 - sleep_share)
             is_known = np.isfinite(share)
-            share = np.clip(share, 0.0, 1.0)
+            share = np.maximum(share, 0.0)
             min_active, max_active = np.where(is_known, share, 0.0), np.where(is_known, share, 1.0)
         else:
             longest_run = np.fmax.reduce(run, axis=-1)
