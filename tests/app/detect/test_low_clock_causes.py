@@ -229,6 +229,17 @@ def test_evidence_is_reported_from_its_limit_on(
     assert name not in evidence(case_of(**{key: 0.999 * limit}), cause)
 
 
+@pytest.mark.parametrize(("cause", "key", "mean", "name", "value"), [
+    ("unknown", "package_throttled_s", 0.12346, "package_throttled_share", 0.123),
+    ("unknown", "power_throttled_s", 0.12346, "throttled_for_power_share", 0.123),
+    ("unknown", "pstate_limit", 2.346, "pstate_limit", 2.3),
+    ("hypervisor", "stat_steal_s", 0.12346, "steal_share", 0.123),
+    ("unknown", "energy_j", 99.96, "power_w", 100.0), ("unknown", "energy_j", 0.5, "power_w", 0.5),
+])  # fmt: skip
+def test_evidence_is_rounded(cause: str, key: str, mean: float, name: str, value: float) -> None:
+    assert evidence(case_of(**{key: mean}), cause)[name] == value
+
+
 def test_evidence_excludes_zeros_and_limits_of_other_causes() -> None:
     zeros = dict.fromkeys(
         ("energy_j", "power_limit_w", "temperature_c", "package_throttled_s", "core_throttled_s",

@@ -150,6 +150,8 @@ def test_tasks_that_displace_data_from_the_l3_are_named(monkeypatch: pytest.Monk
     assert episode.depth == pytest.approx(1 - 1300 / 1850, rel=0.02)
     assert episode.evidence["misses_per_ki"] == pytest.approx(5.0, rel=0.02)
     assert episode.evidence["misses_per_ki_before"] == pytest.approx(1.25, rel=0.02)
+    for key in ("misses_per_ki", "misses_per_ki_before", "ipc", "ipc_alone"):
+        assert episode.evidence[key] == round(episode.evidence[key], 2)
     assert [task.comm for task in episode.evidence["who"]] == ["scan"] * 3
 
 

@@ -282,7 +282,7 @@ def quota_records(
     return [
         {
             "tasks": tasks,
-            "quotas": {"groups": {GROUP: [1.5, periods * n, n, us]}, "pids": {"4000": [GROUP]}},
+            "quotas": {"groups": {GROUP: [1.23456, periods * n, n, us]}, "pids": {"4000": [GROUP]}},
         }
         for n, us in enumerate(totals_us)
     ]
@@ -302,7 +302,7 @@ def test_a_stop_is_compared_with_the_time_and_its_depth_with_the_cpus(
         counted = stopped_s[: 1 if end_ns else None]
         assert episode.cpus == [*range(cpus)]
         assert episode.depth == pytest.approx(sum(counted) / len(counted) / cpus / 2)
-        assert episode.evidence["CPUs_allowed"] == 1.5
+        assert episode.evidence["CPUs_allowed"] == 1.235
         assert (episode.evidence["periods"], episode.evidence["throttled_periods"]) == (
             20 * len(counted), len(counted),
         )  # fmt: skip

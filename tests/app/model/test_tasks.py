@@ -35,10 +35,12 @@ def test_differences_cover_the_requested_time() -> None:
 
 def test_sleeping_and_rarely_read_threads_are_kept_and_ended_ones_dropped() -> None:
     watched_job = WatchedJob("job")
-    watched_job.read_record(record(t1=[1, "a", 0, 5, 5, 0, 0], t2=[1, "a", 1, 5, 5, 0, 0]), 0)
+    watched_job.read_record(
+        record(t1=[1, "a", 0, 5, 5, 0, 0], t9999999999=[1, "a", 1, 5, 5, 0, 0]), 0
+    )
     for i in range(1, 20):
         watched_job.read_record(record(t1=[1, "a", 0, 5, 5, 0, 0]), i * 100 * MS)
-    assert set(watched_job.threads) == {1, 2}
+    assert set(watched_job.threads) == {1, 9_999_999_999}
     assert [thread.tid for thread in watched_job.last_threads] == [1]
     assert watched_job.cpus() == set()
     watched_job.read_record(record(), 2 * SECOND + 1)
@@ -67,11 +69,12 @@ def test_unknown_waits_are_not_zero_waits(waits_ns: tuple[int | None, ...]) -> N
 
 @pytest.mark.parametrize("threads", [
     None, [], {"x": [1, "a", 0, 0, 0, 0, 0]}, {"1": [1, "a", 0]}, {"1": "a"}, {1: None},
-    {"1": [1, "a", None, 0, 0, 0, 0]}, {"9" * 40: [1, "a", 0, 0, 0, 0, 0]},
+    {"1": [1, "a", None, 0, 0, 0, 0]}, {"9" * 11: [1, "a", 0, 0, 0, 0, 0]},
 ])  # fmt: skip
 def test_malformed_threads_are_ignored(threads: object) -> None:
     watched_job = WatchedJob("job")
     watched_job.read_record({"watched": {"threads": threads, "more": "many"}}, 1)
+    watched_job.read_record({"watched": {"threads": {}, "more": -1}}, 1)
     assert watched_job.threads == {}
     assert watched_job.unlisted_threads == 0
 
@@ -86,9 +89,16 @@ def test_names_contain_no_control_characters() -> None:
 def test_the_number_of_threads_is_limited() -> None:
     watched_job = WatchedJob("job")
     many = {str(tid): [1, "a", 0, 0, 0, 0, 0] for tid in range(5000)}
-    watched_job.read_record({"watched": {"threads": many, "more": 7}}, 1)
+    watched_job.read_record({"watched": {"threads": many, "more": 1}}, 1)
     assert len(watched_job.threads) == 1024
-    assert watched_job.unlisted_threads == 7
+    assert watched_job.unlisted_threads == 1
+
+
+def test_impossible_waits_for_a_disk_are_ignored() -> None:
+    watched_job = WatchedJob("job")
+    disk = {"1": -1, "2": 0, "3": (1 << 62) - 1, "4": 1 << 62, "5": True, "6": 0.5, "x": 1}
+    watched_job.read_record({"watched": {"threads": {}, "disk": disk}}, 1)
+    assert watched_job.disk_ns == {2: 0, 3: (1 << 62) - 1}
 
 
 def test_other_tasks_on_a_cpu_are_counted_or_known_to_exist() -> None:
@@ -123,7 +133,7 @@ def activity_of(**records: Any) -> list[tuple[str, float, float, float]]:
 
 
 @pytest.mark.parametrize("waits", [
-    None, 7, {}, {"3": 5}, {"3": []}, {"3": [[None, None]]}, {"3": [["a", []], 1]},
+    None, 7, {}, {"3": 5}, {"3": []}, {"3": [[None, None]]}, {"3": [["a", []], 1]}, {"3": [[0.5]]},
     {"3": [[-1, nan], [nan, float("inf")]]}, {"3": [[True, True]]},
 ])  # fmt: skip
 def test_invalid_waits_are_unknown(waits: Any) -> None:
@@ -162,17 +172,20 @@ def test_malformed_tasks_are_ignored(record: Any) -> None:
 
 REGULAR: dict[str, tuple[list[Any], Any]] = {
     "0": ([[7, "a", 0.5], [8, "b", 0.25], [6, "new", 0.1]], [[0.1, 20.0], [0.0, 0.0], [None] * 2]),
-    "2": ([[9, "c", 1.0]], [[0.0, 3.5]]),
+    "2": ([[9, "c" * 64, 1.0]], [[0.0, 3.5]]),
+    "3": ([[0, "d", 0.0]] * 64, [[1.0, 0.0]] * 64),
 }
 IRREGULAR: dict[str, tuple[list[Any], Any]] = {
     "PID is a truth value": ([[True, "a", 0.5]], [[0.1, 2.0]]),
+    "a PID is negative": ([[-1, "a", 0.5], [7, "b", 0.5]], [[0.1, 2.0]] * 2),
     "PID is too large": ([[1 << 32, "a", 0.5]], [[0.1, 2.0]]),
     "name is no text": ([[7, b"a", 0.5]], [[0.1, 2.0]]),
     "name has a control sequence": ([[7, "a\x1b[0m", 0.5]], [[0.1, 2.0]]),
-    "name is long": ([[7, "a" * 100, 0.5]], [[0.1, 2.0]]),
+    "name is long": ([[7, "a" * 65, 0.5]], [[0.1, 2.0]]),
     "share is too large": ([[7, "a", 1.5]], [[0.1, 2.0]]),
     "share is an integer": ([[7, "a", 1]], [[0.1, 2.0]]),
     "share is no number": ([[7, "a", nan]], [[0.1, 2.0]]),
+    "wait is too large": ([[7, "a", 0.5]], [[1.5, 2.0]]),
     "wait is negative": ([[7, "a", 0.5]], [[-0.1, 2.0]]),
     "switches are infinite": ([[7, "a", 0.5]], [[0.1, inf]]),
     "waits are missing": ([[7, "a", 0.5], [8, "b", 0.1]], [[0.1, 2.0]]),
@@ -181,7 +194,7 @@ IRREGULAR: dict[str, tuple[list[Any], Any]] = {
     "record is none": ([None, [7, "a", 0.5]], [[0.1, 2.0], [0.2, 3.0]]),
     "there is no record": ([], []),
     "waits are text": ([[7, "a", 0.5]], "ab"),
-    "there are too many": ([[i, "a", 0.01] for i in range(80)], [[0.0, 0.0]] * 80),
+    "there are too many": ([[i, "a", 0.01] for i in range(65)], [[0.0, 0.0]] * 65),
 }  # fmt: skip
 
 
@@ -194,7 +207,7 @@ def test_columns_are_the_rows_of_all_cpus(case: str) -> None:
         {cpu: tasks for cpu, (tasks, _) in listed.items()},
         {cpu: waits for cpu, (_, waits) in listed.items()},
     )
-    cpus = ["0", "1", "2", "3"]
+    cpus = ["0", "1", "2", "3", "4"]
     columns = snapshot.columns(cpus)
     rows = [(i, *row) for i, cpu in enumerate(cpus) for row in snapshot.activity_rows(cpu)]
     numbers = (columns.shares.tolist(), columns.waits.tolist(), columns.switches_per_s.tolist())

@@ -83,6 +83,12 @@ CEILINGS: dict[str, tuple[Any, ...]] = {
         [TWO_STEPS], {"cores": 2}, [1, float("nan")], [1, float("nan")], [3.0], [4.0]),
     "a core without data and sleep": (
         [TWO_STEPS], {"cores": 2, "sleep": False}, [1, float("nan")], None, [3.0], [4.0]),
+    "a core that did not run was asleep": (
+        [turbo_table([(1, 40), (2, 35), (3, 30)])], {"cores": 3, "sleep": False},
+        [1, float("nan"), 0], None, [3.5], [4.0]),
+    "a core is awake from MIN_ACTIVE_SHARE on": (
+        [TWO_STEPS], {"cores": 2}, [1, 0], [1, 0.0011], [3.999]),
+    "shorter wake-ups do not count": ([TWO_STEPS], {"cores": 2}, [1, 0], [1, 0.0009], [4.0]),
     "active cores are counted by package": (
         [TWO_STEPS], {"cores": 4, "packages": [[0, 1], [2, 3]]}, [1, 1, 1, 0], [1, 1, 1, 0],
         [3.0, 3.0, 4.0, 4.0]),
@@ -188,8 +194,9 @@ def test_offline_cores_are_not_active() -> None:
 
 def test_a_cpu_uses_the_first_table_that_includes_it() -> None:
     (first, second), _ = valid_tables(
-        [turbo_table([(1, 40)], cpus=[0, 1]), turbo_table([(1, 30)])], range(4)
-    )
+        [turbo_table([(1, 40)], cpus=[0, 1]), turbo_table([(1, 20)], cpus=[1]),
+         turbo_table([(1, 30)])], range(4)
+    )  # fmt: skip
     assert (first.cpus.tolist(), second.cpus.tolist()) == ([1, 1, 0, 0], [0, 0, 1, 1])
 
 
@@ -253,6 +260,8 @@ def test_a_table_may_have_any_length() -> None:
     assert steps.hz_at(70_000) == 10e9
     (steps,), _ = valid_tables([turbo_table([(n, 30) for n in range(1, MAX_STEPS + 1)])], [0])
     assert len(steps.hz) == MAX_STEPS
+    tables, _ = valid_tables([turbo_table([(1, 30)], cpus=[n]) for n in range(257)], range(257))
+    assert len(tables) == 256
 
 
 def test_exact_ceilings_replace_tables() -> None:
@@ -299,6 +308,7 @@ def test_caps_name_the_setting_behind_them() -> None:
         == none
     )
     assert caps_of_interval(max_hz=float("nan"), turbo_off=float("nan")) == none
+    assert caps_of_interval(max_hz=0.0) == none
     assert caps_of_interval(max_hz=[2e9, 3e9, 1e9, 1e9]) == [
         (2.0, "scaling_max_freq"), (3.0, "scaling_max_freq"),
     ]  # fmt: skip

@@ -473,7 +473,7 @@ def found_phases(result: JobMoments, end: JobMoment) -> list[tuple[str, float, f
 
 
 def test_phases_begin_when_another_program_runs_most() -> None:
-    result = moments_at((1, times(cc1=0.9)), (2, times(cc1=1.8)), (3, times(cc1=1.8)),
+    result = moments_at((0, times()), (1, times(cc1=0.9)), (2, times(cc1=1.8)), (3, times(cc1=1.8)),
                    (4, times(cc1=1.8, ld=0.7)), (5, times(cc1=1.9, ld=1.5)))  # fmt: skip
     end = JobMoment(6 * S, None, times(cc1=1.9, ld=2.4))
     assert found_phases(result, end) == [("cc1", 0, 3), ("ld", 3, 6)]
@@ -502,6 +502,33 @@ def test_a_run_with_many_changes_has_six_phases_that_cover_it() -> None:
     assert len(spans) == 6
     assert (spans[0][1], spans[-1][2]) == (0, 40)
     assert all(one[2] == then[1] for one, then in itertools.pairwise(spans))
+
+
+@pytest.mark.parametrize(("seconds", "joined"), [
+    ((1, 4, 4, 4, 4, 4, 4), (5, 4, 4, 4, 4, 4)), ((4, 4, 4, 4, 4, 4, 1), (4, 4, 4, 4, 4, 5)),
+    ((4, 4, 1, 3, 4, 4, 4), (4, 4, 4, 4, 4, 4)), ((4, 3, 1, 4, 4, 4, 4), (4, 4, 4, 4, 4, 4)),
+    ((5, 5, 1, 5, 4, 4, 4), (5, 6, 5, 4, 4, 4)),
+])  # fmt: skip
+def test_the_shortest_phase_is_joined_with_its_shorter_neighbour(
+    seconds: tuple[int, ...], joined: tuple[int, ...]
+) -> None:
+    result, run_s = JobMoments(), dict.fromkeys("abcdefg", 0.0)
+    for name, length in zip(run_s, seconds, strict=True):
+        run_s[name] += length
+        result.add_moment(round(sum(run_s.values())) * S, times(**run_s))
+    spans = found_phases(result, result.periodic[-1])
+    assert tuple(end - start for _, start, end in spans) == joined
+
+
+@pytest.mark.parametrize(("mark_ns", "labels"), [
+    (S // 5, ["before", "link"]), (S // 5 - 1, ["link"]),
+])  # fmt: skip
+def test_a_first_mark_just_after_the_start_names_the_first_phase(
+    mark_ns: int, labels: list[str]
+) -> None:
+    result = JobMoments()
+    result.add_mark(mark_ns, "link", times())
+    assert [label for label, *_ in found_phases(result, JobMoment(S, None, times()))] == labels
 
 
 def test_moments_of_a_long_run_are_few_and_evenly_spread() -> None:

@@ -83,6 +83,7 @@ def cpus(text: str, session: Session = SESSION, interval: Interval | None = INTE
     ("!type:E", "0-1,4-5"),
     ("!0-5", "6-7"),
     ("!!0-5", "0-5"),
+    ("!!!0-5", "6-7"),
 ])  # fmt: skip
 def test_cpus_can_be_filtered_by_place(text: str, expected: str) -> None:
     assert cpus(text) == expected
@@ -313,6 +314,7 @@ def test_errors_of_a_filter_have_a_position(text: str, at: int, message: str) ->
     ("pid:3", False),
     ("offline", False),
     ("!suspect", False),
+    ("x" * MAX_LENGTH, False),
 ])  # fmt: skip
 def test_filters_report_whether_their_result_is_fixed(text: str, steady: bool) -> None:
     chosen = parse_filter(text)

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import io
 from collections.abc import AsyncIterator, Iterator
+from math import nan
 from unittest.mock import Mock
 
 import numpy as np
@@ -24,8 +25,11 @@ from perftop.output import stat_lines
 from perftop.session.episodes import (
     MAX_WARNING_LENGTH,
     EpisodeLog,
+    EpisodeTally,
     RecordingEpisodes,
+    gap_text,
     next_mark_label,
+    run_seconds,
 )
 from perftop.session.history import History
 from perftop.session.session import Session
@@ -58,6 +62,50 @@ def test_the_cost_of_an_episode_does_not_depend_on_their_number(source: str) -> 
         return counted.count
 
     assert calls(4000) < 2.1 * calls(2000)
+
+
+def test_of_many_episodes_the_newest_are_listed_once() -> None:
+    log = EpisodeLog(Mock(running=[]), SAMPLE_NS)
+    episodes = [Episode("steal", [0], n, n + 1) for n in range(8194)]
+    log.add_ended(episodes)
+    listed, cursor = log.ended_since(0)
+    assert listed == episodes[2:]
+    log.add_ended(episodes[:1])
+    assert log.ended_since(cursor)[0] == episodes[:1]
+
+
+@pytest.mark.parametrize(("since_ns", "until_ns", "count"), [
+    (4, 9, 1), (5, 9, 0), (0, 2, 1), (0, 1, 0),
+])  # fmt: skip
+def test_losses_that_no_detector_reports_are_listed_in_their_time(
+    since_ns: int, until_ns: int, count: int
+) -> None:
+    log = EpisodeLog(Mock(running=[]), SAMPLE_NS)
+    log.add_loss(Episode("neighbour", [0], 2, 5))
+    assert len(log.listed_in_range(since_ns, until_ns)) == count
+
+
+def test_the_costliest_episode_of_several_is_the_worst() -> None:
+    tally, costs = EpisodeTally(), [("steal", 0.5), ("steal", 0.75), ("throttle", 0.5)]
+    for kind, depth in costs:
+        tally.add(Episode(kind, [0], 0, 10**9, depth=depth), 10**9)
+    assert [(e.kind, e.depth) for e in tally.worst_episodes()] == [("steal", 0.75)]
+
+
+@pytest.mark.parametrize(("since_ns", "text"), [
+    (0, "no link for 2.0 s"), (2 * 10**9, "no link for 0.0 s"), (-1, "no link for some time"),
+    (2 * 10**9 + 1, "no link for some time"), (0.5, "no link for some time"),
+])  # fmt: skip
+def test_the_length_of_a_gap_is_that_of_its_note(since_ns: object, text: str) -> None:
+    assert gap_text(wire.Note("gap", 2 * 10**9, "recorder", {"since_ns": since_ns})) == text
+
+
+@pytest.mark.parametrize(("value", "is_valid"), [
+    (0.0, True), (9.9e11, True), (1e12, False), (-1e-9, False), (1, False), (None, False),
+])  # fmt: skip
+def test_times_of_a_command_are_checked(value: object, *, is_valid: bool) -> None:
+    note = wire.Note("run-end", 0, "recorder", {"user_s": value})
+    assert run_seconds(note, "user_s") == (value if is_valid else pytest.approx(nan, nan_ok=True))
 
 
 def test_only_marks_of_users_are_numbered() -> None:

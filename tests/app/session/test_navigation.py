@@ -73,6 +73,7 @@ def test_the_range_of_an_episode_is_all_samples_in_which_it_ran(
     ends_ns = selection.episode_range(live_session, shown_episode, times)
     first_sample = times[0] // SAMPLE_NS
     assert tuple(ns // SAMPLE_NS for ns in ends_ns) == tuple(max(first_sample, n) for n in expected)
+    assert selection.episode_range(live_session, shown_episode, times[:1]) == (*times[:1],) * 2
 
 
 def test_of_a_long_episode_the_part_that_can_be_read_quickly_is_shown(
@@ -133,7 +134,7 @@ def unix_time(hour: int, minute: int, second: float = 0, day: int = 15) -> int:
     ("11:58:30", (11, 58, 30)), ("11:58", (11, 58)), (" 11:58:30.5 ", (11, 58, 30.5)),
     ("-30s", (11, 58, 30)), ("-30", (11, 58, 30)), ("-1m", (11, 58)), ("+500ms", (11, 59, 0.5)),
     ("+1m", (12, 0)), ("-0.01h", (11, 58, 24)), ("11:50", (11, 50, 20)), ("12:00", (12, 0)),
-    ("11:50:20", (11, 50, 20.25)),
+    ("11:50:20", (11, 50, 20.25)), ("-520s", (11, 50, 20)), ("11:59", (11, 59)),
 ])  # fmt: skip
 def test_times_are_parsed(text: str, expected_time: tuple[float, ...]) -> None:
     first = unix_time(11, 50, 20.25 if text == "11:50:20" else 20)
@@ -145,7 +146,7 @@ def test_times_are_parsed(text: str, expected_time: tuple[float, ...]) -> None:
 
 @pytest.mark.parametrize(("text", "message"), [
     ("", "12:03:05"), ("noon", "12:03:05"), ("-", "-30s"), ("12:", "12:03:05"), ("30s", "-30s"),
-    ("25:00", "time of day"), ("11:60", "time of day"), ("11:58:60", "time of day"),
+    ("24:00", "time of day"), ("11:60", "time of day"), ("11:58:60", "time of day"),
     ("12:01", "11:50:20.0 to 12:00:00.0"), ("-20m", "11:50:20.0"), ("+2m", "12:00:00.0"),
     ("11:49", "11:50:20.0"), ("11:50:19", "11:50:20.0"), ("-3x", "-30s"),
 ])  # fmt: skip

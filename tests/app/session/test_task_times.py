@@ -314,13 +314,24 @@ def test_offline_cpus_are_not_counted() -> None:
     busy = BusyCpus()
     busy.add(np.array([[1.0, np.nan, 1.0], [np.nan] * 3]), np.ones(2), {0: TaskSnapshot()})
     assert (busy.all_s, busy.none_s) == (1.0, 0.0)
+    busy.add(np.array([[1.0, 0.5, 0.0, 0.0]]), np.ones(1), {0: LD})
+    assert (busy.one_s, busy.between_s) == (0.0, 1.0)
 
 
 def test_a_short_time_alone_is_not_reported() -> None:
     busy = BusyCpus()
-    for look in (LD, TaskSnapshot(), TaskSnapshot()):
+    for look, name in (LD, "ld"), (TaskSnapshot(), "ld"), (TaskSnapshot(), ""):
         busy.add(np.array([[1.0, 0.0]]), np.ones(1), {0: look})
-    assert busy.single_cpu_task == ""
+        assert busy.single_cpu_task == name
+
+
+def test_the_number_of_tasks_that_ran_alone_is_limited() -> None:
+    busy = BusyCpus()
+    for number in (*range(257), 0, 256):
+        look = TaskSnapshot({"0": [1, f"p{number}", 1.0]})
+        busy.add(np.array([[1.0, 0.0]]), np.ones(1), {0: look})
+    assert list(busy._alone_s) == [f"p{number}" for number in range(256)]
+    assert busy._alone_s["p0"] == 2.0
 
 
 # --- samples of a summary, in bounded memory

@@ -153,6 +153,30 @@ def test_lost_time_is_relative_to_the_wanted_time() -> None:
     results = {**UNKNOWN_NUMBERS, "busy": 0.6, "steal": 0.2, "clock_hz": 2e9, "ceiling_hz": 4e9}
     assert lost_share(results) == pytest.approx((0.2 + 0.6 * 0.5) / 0.8)
     assert lost_share(UNKNOWN_NUMBERS) != lost_share(UNKNOWN_NUMBERS)
+    assert lost_share({**results, "busy": 0.0, "steal": 0.0}) == 0.0, "the machine is idle"
+
+
+@pytest.mark.parametrize(("share", "is_named"), [(0.01, True), (0.0099, False)])
+def test_the_largest_loss_is_named_from_one_per_cent_on(share: float, *, is_named: bool) -> None:
+    row = machine("n1")
+    row.lost_shares = {WAIT_CAUSE: share}
+    assert (row.cause == WAIT_CAUSE) is is_named
+    assert (row.lost_to(WAIT_CAUSE), row.lost_to(("steal", "hypervisor"))) == (share, 0.0)
+
+
+def test_without_shares_the_loss_beside_steal_is_that_of_the_cause() -> None:
+    row = machine("n1", cause="thermal")
+    row.numbers = {**UNKNOWN_NUMBERS, "busy": 0.6, "steal": 0.2, "lost": 0.5}
+    causes = ("steal", "hypervisor"), ("turbo-drop", "thermal"), ("turbo-drop", "policy")
+    assert [row.lost_to(cause) for cause in causes] == pytest.approx([0.25, 0.25, 0.0])
+    assert isnan(row.lost_to(WAIT_CAUSE))
+
+
+def test_numbers_are_means_of_at_most_a_hundred_samples() -> None:
+    row = Row("n1")
+    for number in range(150):
+        row.add_numbers(NOW, {**UNKNOWN_NUMBERS, "busy": number})
+    assert row.numbers["busy"] == 99.5
 
 
 @pytest.mark.parametrize(("unknown", "ceiling_hz", "below"), [
