@@ -165,13 +165,14 @@ static void times_advance_after_the_page_was_written(void)
 
     make(true);
     pages[0].time_mult = 3;
-    pages[0].time_shift = 1;
+    pages[0].time_shift = 5;
     pages[0].time_offset = (uint64_t)-1000; /* the page was written at 1000 ns */
-    tsc = 801; /* 1201.5 ns */
+    tsc = ((uint64_t)1 << 63) + 12831; /* 1202.9 ns; the product with `time_mult` overflows */
+    pages[0].time_offset -= ((uint64_t)1 << 58) * 3;
     CHECK(pp_perf_page_read(&fake, &pages[0], times, &count) == 0);
-    CHECK(times[0] == 50 + 201 && times[1] == 40 + 201); /* running is still less than enabled */
+    CHECK(times[0] == 50 + 202 && times[1] == 40 + 202); /* running is still less than enabled */
     pages[0].time_running = 0;
-    CHECK(pp_perf_page_read(&fake, &pages[0], times, &count) == 0 && times[1] == 201);
+    CHECK(pp_perf_page_read(&fake, &pages[0], times, &count) == 0 && times[1] == 202);
 }
 
 /* --- groups ----------------------------------------------------------------------------------- */

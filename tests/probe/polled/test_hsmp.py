@@ -70,7 +70,8 @@ def test_the_driver_writes_the_table_to_the_given_memory(
     requests = Counter[tuple[int, int]]()
 
     def ioctl(_fd: int, request: int, data: bytes) -> None:
-        address, size, socket, _ = TABLE_FORMAT.unpack(data)
+        address, size, socket, reserved = TABLE_FORMAT.unpack(data)
+        assert reserved == 0
         requests[request, size] += 1
         if size > TABLE_BYTES:
             raise OSError(errno.EINVAL, "too much")
@@ -123,11 +124,15 @@ def two_packages(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def write_model(root: Path, family: int, model: int) -> Path:
+    cpuinfo = f"vendor_id : AuthenticAMD\ncpu family : {family}\nmodel : {model}\n"
+    trees.put(root, "proc/cpuinfo", cpuinfo)
+    return root
+
+
 @pytest.fixture
 def turin(two_packages: Path) -> Path:
-    cpuinfo = "vendor_id : AuthenticAMD\ncpu family : 26\nmodel : 80\n"
-    trees.put(two_packages, "proc/cpuinfo", cpuinfo)
-    return two_packages
+    return write_model(two_packages, 0x1A, 0x50)
 
 
 def open_hsmp(root: Path, ask: Callable[[int, int], int]) -> Hsmp:
@@ -156,9 +161,8 @@ def test_answers_of_each_socket_become_a_limit_and_polls(two_packages: Path) -> 
     assert low["hsmp_limits"] == [2, 1, 0, 2, *[0] * 13]
     assert high["hsmp_limits"] == [2, *[0] * 16]
     assert (low["hsmp_prochot"], high["hsmp_prochot"]) == ([0], [1])
-    limit, flags, *_ = source.block.counters
+    limit = source.block.counters[0]
     assert (limit.scale, source.missing) == (1e6, [])
-    assert flags.parts[:9] == [*SOURCE_BITS, "bit 8"]
 
 
 def test_a_package_without_a_number_gets_no_message(two_packages: Path) -> None:
@@ -317,6 +321,20 @@ def test_the_time_under_each_limit_is_counted_by_the_firmware(turin: Path) -> No
     values = dict(source.read())
     assert values[0] == [None] * 9
     assert values[1] == [100, 100, 0, 0, 0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(("family", "model", "has_table"), [
+    (0x1A, 0x4F, False), (0x1A, 0x50, True), (0x1A, 0x5F, True), (0x1A, 0x60, False),
+    (0x19, 0x50, False),
+])  # fmt: skip
+def test_few_models_have_the_table_and_more_sources(
+    two_packages: Path, family: int, model: int, has_table: bool
+) -> None:
+    rows = topology.read_cpus(write_model(two_packages, family, model))
+    assert bool(HsmpTable(two_packages, rows, Firmware()).block.counters) == has_table
+    limits = Hsmp(two_packages, rows, lambda *_: 0).block.counters[1]
+    more = ["VRHOT", "TDC of memory", "SoC and DIMM power"] if has_table else []
+    assert limits.parts == [*SOURCE_BITS, *more, *(f"bit {n}" for n in range(8 + len(more), 16))]
 
 
 def test_a_table_of_another_layout_is_not_read(turin: Path) -> None:

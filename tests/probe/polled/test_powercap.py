@@ -125,9 +125,8 @@ def test_the_memory_has_a_zone_within_its_package(two_packages: Path) -> None:
 def test_the_clock_of_the_uncore_or_its_limit(
     tmp_path: Path, files: dict[str, int], clocks: list[int] | None
 ) -> None:
-    trees.lists(tmp_path, "0")
-    trees.cpu(tmp_path, 0, 0, 0, "0")
-    die = tmp_path / UNCORE_PATH / "package_00_die_00"
+    trees.machine(tmp_path, 1, packages=2)
+    die = tmp_path / UNCORE_PATH / "package_01_die_00"
     die.mkdir(parents=True)
     for name, khz in files.items():
         (die / name).write_text(f"{khz}\n")
@@ -136,7 +135,7 @@ def test_the_clock_of_the_uncore_or_its_limit(
         ["uncore_hz", "uncore_max_hz"] if clocks else []
     )
     if clocks:
-        assert list(source.read()) == [(0, clocks)]
+        assert list(source.read()) == [(0, [None, None]), (1, clocks)]
         assert {c.scale for c in source.block.counters} == {1000}, "the files are in kHz"
     source.close()
 
