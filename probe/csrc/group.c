@@ -13,7 +13,7 @@ static void barrier(void)
 /* Sign-extends a counter of `width` bits, which the kernel starts below zero. */
 static uint64_t sign_extend(uint64_t pmc, uint32_t width)
 {
-    uint32_t unused = width > 0 && width < 64 ? 64 - width : 0;
+    uint32_t unused = (64 - width) & 63; /* 0 if the page has no width, too */
 
     return (uint64_t)((int64_t)(pmc << unused) >> unused);
 }

@@ -92,7 +92,17 @@ static void unmap_pages(struct pp_perf_group *group)
         if (group->pages[i] != NULL)
             munmap((void *)(uintptr_t)group->pages[i], size);
     memset(group->pages, 0, sizeof group->pages);
-    group->uses_rdpmc = false;
+}
+
+/* Maps an event's page. Returns whether the page allows RDPMC. */
+static bool map_page(struct pp_perf_group *group, uint32_t i)
+{
+    void *page = mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), PROT_READ, MAP_SHARED, group->fds[i], 0);
+
+    if (page == MAP_FAILED)
+        return false;
+    group->pages[i] = page;
+    return group->pages[i]->cap_user_rdpmc && group->pages[i]->cap_user_time;
 }
 
 /*
@@ -102,22 +112,13 @@ static void unmap_pages(struct pp_perf_group *group)
  */
 static void map_pages(struct pp_perf_group *group)
 {
-    size_t size = (size_t)sysconf(_SC_PAGESIZE);
-
+    for (uint32_t i = 0; i < group->n; i++)
+        if (!map_page(group, i)) {
+            unmap_pages(group);
+            return;
+        }
     group->uses_rdpmc = true;
-    for (uint32_t i = 0; i < group->n && group->uses_rdpmc; i++) {
-        void *page = mmap(NULL, size, PROT_READ, MAP_SHARED, group->fds[i], 0);
-
-        group->uses_rdpmc = page != MAP_FAILED;
-        if (!group->uses_rdpmc)
-            break;
-        group->pages[i] = page;
-        group->uses_rdpmc = group->pages[i]->cap_user_rdpmc && group->pages[i]->cap_user_time;
-    }
-    if (group->uses_rdpmc)
-        pp_rdpmc_guard();
-    else
-        unmap_pages(group);
+    pp_rdpmc_guard();
 }
 
 int pp_perf_group_place(pp_perf_group *group, uint64_t columns)

@@ -77,11 +77,12 @@ static void keep_lines(pp_proc_stat *stat, const char *end)
 int pp_proc_stat_read(pp_proc_stat *stat)
 {
     ssize_t n = pread(stat->fd, stat->text, stat->size, 0);
-    const char *end = stat->text + (n > 0 ? n : 0);
+    const char *end;
 
     stat->reads++; /* invalidates the lines of the previous read */
     if (n < 0)
         return -errno;
+    end = stat->text + n;
     if (n == stat->size) /* the last line may be cut off within a number, so it is not used */
         while (end > stat->text && end[-1] != '\n')
             end--;

@@ -80,21 +80,32 @@ static void a_read_on_another_cpu_does_not_change_the_usual_width(void)
     CHECK(!wide && row.median == usual);
 }
 
-/* The status bits of the second row would be polled twice. */
-static void a_row_is_read_without_the_next(void)
+/* The status bits of the second row would be polled twice. A failed slot has neither valid bits nor
+ * values of the ring's earlier entry. */
+static void a_row_has_the_columns_that_were_read(void)
 {
     const struct pp_schedule schedule = {0};
     struct pp_lane lane = {.schedule = &schedule};
-    pp_flags flags[2] = {{.mask = 1}, {.mask = 1}};
-    struct pp_lane_row rows[2] = {{.plan = {.valid_words = 1, .n_slots = 1}, .columns = 2},
+    pp_flags flags[3] = {{.mask = 1}, {.mask = 1}, {.mask = 1}};
+    struct pp_lane_row rows[2] = {{.plan = {.valid_words = 2, .n_slots = 3}, .columns = 66},
                                   {.plan = {.valid_words = 1, .n_slots = 1}, .columns = 2}};
-    uint64_t entry[PP_AT_VALID + 3];
+    uint64_t entry[PP_AT_VALID + 2 + 66], *valid = entry + PP_AT_VALID, *values = valid + 2;
     int zero = open("/dev/zero", O_RDONLY);
-    pp_slot slots[2] = {{.kind = PP_FLAGS, .fd = zero, .count = 2, .flags = &flags[0]},
-                        {.kind = PP_FLAGS, .fd = zero, .count = 2, .flags = &flags[1]}};
+    pp_slot slots[] = {{.kind = PP_FLAGS, .fd = -1, .count = 2, .flags = &flags[0]},
+                       {.kind = PP_FLAGS, .fd = zero, .column = 62, .count = 2, .flags = &flags[0]},
+                       {.kind = PP_FLAGS, .fd = zero, .column = 64, .count = 2, .flags = &flags[1]},
+                       {.kind = PP_FLAGS, .fd = zero, .count = 2, .flags = &flags[2]}};
 
+    memset(entry, 0xff, sizeof entry);
     read_once(&lane, rows, 1, PP_CLOCK_RAW, slots, entry);
-    CHECK(flags[0].polls == 1 && flags[1].polls == 0);
+    CHECK(flags[0].polls == 1 && flags[1].polls == 1 && flags[2].polls == 0);
+    CHECK(valid[0] == (uint64_t)3 << 62 && valid[1] == 3 && lane.slot_errno == EBADF);
+    for (int i = 0; i < 66; i++)
+        CHECK(values[i] == (i == 62 || i == 64));
+    slots[0].fd = zero;
+    lane.slot_errno = 0;
+    read_once(&lane, rows, 1, PP_CLOCK_RAW, slots, entry);
+    CHECK(valid[0] == ((uint64_t)3 << 62 | 3) && lane.slot_errno == 0);
     close(zero);
 }
 
@@ -107,7 +118,7 @@ static void the_cpu_is_not_read_without_proof(void)
 int main(void)
 {
     the_cpu_is_not_read_without_proof();
-    a_row_is_read_without_the_next();
+    a_row_has_the_columns_that_were_read();
     the_first_read_is_not_wide();
     wide_is_more_than_four_times_the_usual();
     nothing_below_the_floor_is_wide();

@@ -4,14 +4,16 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "check.h"
-#include "cpus.h"
-
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include "check.h"
+#include "cpu.h"
+#include "cpus.h"
 #include "perf.h"
 #include "slot.h"
 
@@ -20,6 +22,7 @@ enum { WIDTH = 48, LEADER = 100 };
 static struct perf_event_mmap_page pages[3];
 static uint64_t pmc[3];  /* the counters; page i is on counter i */
 static int rdpmcs, reads;
+static bool rdpmc_refused;
 static int lock_changes; /* changes of the lock of page 0 left, one per read of a counter */
 static int lock_changes_at = -1; /* the counter whose read changes it; -1: any */
 
@@ -32,7 +35,7 @@ static int fake_rdpmc(uint32_t counter, uint64_t *count)
     }
     CHECK(counter < 3);
     *count = pmc[counter];
-    return 0;
+    return rdpmc_refused;
 }
 
 static uint64_t tsc;
@@ -44,10 +47,20 @@ static uint64_t fake_rdtsc(void)
 
 static uint64_t answer[8];
 static ssize_t answered; /* bytes, or -errno */
+static uint64_t read_ns; /* CPU time of a read */
+
+static void work(uint64_t ns)
+{
+    uint64_t start_ns = pp_clock_ns(CLOCK_THREAD_CPUTIME_ID);
+
+    while (pp_clock_ns(CLOCK_THREAD_CPUTIME_ID) - start_ns < ns)
+        ;
+}
 
 static ssize_t fake_read(int fd, void *buffer, size_t size)
 {
     reads++;
+    work(read_ns);
     CHECK(fd == LEADER);
     if (answered < 0) {
         errno = (int)-answered;
@@ -59,7 +72,7 @@ static ssize_t fake_read(int fd, void *buffer, size_t size)
 }
 
 static struct perf_event_attr opened;
-static int opened_leader, open_errno;
+static int opened_leader, opened_fd = 77, open_errno;
 
 static int fake_open(const struct perf_event_attr *attr, int cpu, int leader)
 {
@@ -67,7 +80,7 @@ static int fake_open(const struct perf_event_attr *attr, int cpu, int leader)
     opened = *attr;
     opened_leader = leader;
     errno = open_errno;
-    return open_errno ? -1 : 77;
+    return open_errno ? -1 : opened_fd;
 }
 
 static const struct pp_perf_ops fake = {fake_open, fake_read, fake_rdpmc, fake_rdtsc};
@@ -124,6 +137,7 @@ static void narrow_counters_are_sign_extended(void)
     CHECK(count_of(7, 48, -2) == 5);
     CHECK(count_of(7, 48, -100) == (uint64_t)-93);
     CHECK(count_of(UINT64_MAX, 64, 3) == 2);
+    CHECK(count_of((uint64_t)1 << 63, 64, 0) == (uint64_t)1 << 63);
     CHECK(count_of(9, 0, 1) == 10); /* a page without a width */
 }
 
@@ -140,6 +154,10 @@ static void a_page_that_allows_no_rdpmc_is_not_read(void)
     make(true);
     pages[0].cap_user_time = 0;
     CHECK(pp_perf_page_read(&fake, &pages[0], times, &count) == -EAGAIN && rdpmcs == 0);
+    make(true);
+    rdpmc_refused = true;
+    CHECK(pp_perf_page_read(&fake, &pages[0], times, &count) == -EAGAIN && rdpmcs == 1);
+    rdpmc_refused = false;
 }
 
 static void a_changed_lock_repeats_the_read(void)
@@ -164,15 +182,15 @@ static void times_advance_after_the_page_was_written(void)
     uint64_t count, times[2];
 
     make(true);
-    pages[0].time_mult = 3;
+    pages[0].time_mult = 33;
     pages[0].time_shift = 5;
-    pages[0].time_offset = (uint64_t)-1000; /* the page was written at 1000 ns */
-    tsc = ((uint64_t)1 << 63) + 12831; /* 1202.9 ns; the product with `time_mult` overflows */
-    pages[0].time_offset -= ((uint64_t)1 << 58) * 3;
+    pages[0].time_offset = (uint64_t)-13000; /* the page was written at 13,000 ns */
+    tsc = ((uint64_t)1 << 63) + 401 * 32 + 31; /* 13,264.97 ns; the product overflows */
+    pages[0].time_offset -= ((uint64_t)1 << 58) * 33;
     CHECK(pp_perf_page_read(&fake, &pages[0], times, &count) == 0);
-    CHECK(times[0] == 50 + 202 && times[1] == 40 + 202); /* running is still less than enabled */
+    CHECK(times[0] == 50 + 264 && times[1] == 40 + 264); /* running is still less than enabled */
     pages[0].time_running = 0;
-    CHECK(pp_perf_page_read(&fake, &pages[0], times, &count) == 0 && times[1] == 202);
+    CHECK(pp_perf_page_read(&fake, &pages[0], times, &count) == 0 && times[1] == 264);
 }
 
 /* --- groups ----------------------------------------------------------------------------------- */
@@ -191,6 +209,7 @@ static void check_read(const struct pp_perf_group *group, bool by_page)
 static void a_group_is_read_by_all_pages_or_by_read(void)
 {
     struct pp_perf_group group = make(true);
+    uint64_t out[5];
 
     check_read(&group, true);
     group = make(false);
@@ -209,6 +228,10 @@ static void a_group_is_read_by_all_pages_or_by_read(void)
     lock_changes_at = 2;
     check_read(&group, false);
     CHECK(rdpmcs == 3 * PP_PERF_TRIES);
+    CHECK(pp_perf_read_pages(&group, out) == -EAGAIN);
+    group = make(true);
+    group.timed = false;
+    CHECK(pp_perf_read_pages(&group, out) == 0 && out[0] == 1000 && out[2] == 3000);
 }
 
 static void results_of_read_are_checked(void)
@@ -267,6 +290,105 @@ static void columns_may_have_gaps(void)
     CHECK(!pp_plan_fits(200, &row, 1, &slot, 1));
 }
 
+/* --- pages ------------------------------------------------------------------------------------ */
+
+enum { PAGED = 1000 }; /* the first of three descriptors whose pages are simulated */
+
+static int mapped, unmappable; /* number of pages that are mapped; the page that cannot be, or -1 */
+
+void *__real_mmap(void *at, size_t size, int rights, int flags, int fd, off_t offset);
+void *__wrap_mmap(void *at, size_t size, int rights, int flags, int fd, off_t offset);
+
+void *__wrap_mmap(void *at, size_t size, int rights, int flags, int fd, off_t offset)
+{
+    if (fd < PAGED)
+        return __real_mmap(at, size, rights, flags, fd, offset);
+    CHECK(size == (size_t)sysconf(_SC_PAGESIZE) && rights == PROT_READ && offset == 0);
+    if (fd - PAGED == unmappable)
+        return MAP_FAILED;
+    mapped++;
+    return &pages[fd - PAGED];
+}
+
+int __real_munmap(void *at, size_t size);
+int __wrap_munmap(void *at, size_t size);
+
+int __wrap_munmap(void *at, size_t size)
+{
+    if ((char *)at < (char *)pages || (char *)at >= (char *)(pages + 3))
+        return __real_munmap(at, size);
+    mapped--;
+    return 0;
+}
+
+static int closed[4], n_closed;
+
+int __real_close(int fd);
+int __wrap_close(int fd);
+
+int __wrap_close(int fd)
+{
+    if (fd >= PAGED && n_closed < 4)
+        closed[n_closed++] = fd;
+    return fd < PAGED ? __real_close(fd) : 0;
+}
+
+static bool no_memory;
+
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return no_memory ? NULL : __real_calloc(n, size);
+}
+
+static void a_group_has_one_to_sixteen_events(void)
+{
+    const int32_t fds[PP_PERF_EVENTS + 1] = {PAGED};
+    pp_perf_group *group = NULL;
+
+    CHECK(pp_perf_group_new(fds, 0, 1, 1, &group) == -EINVAL);
+    CHECK(pp_perf_group_new(fds, PP_PERF_EVENTS + 1, 1, 1, &group) == -EINVAL);
+    no_memory = true;
+    CHECK(pp_perf_group_new(fds, 1, 1, 0, &group) == -ENOMEM && group == NULL);
+    no_memory = false;
+    CHECK(pp_perf_group_new(fds, PP_PERF_EVENTS, 0, 0, &group) == 0);
+    CHECK(pp_perf_columns(group) == PP_PERF_EVENTS); /* without times */
+    free(group);
+}
+
+/* Pages are used if all of them allow RDPMC; otherwise, none stays mapped. */
+static void all_pages_are_mapped_or_none(void)
+{
+    const int32_t fds[] = {PAGED, PAGED + 1, PAGED + 2};
+    struct sigaction before, after;
+
+    CHECK(sigaction(SIGSEGV, NULL, &before) == 0);
+    for (int without = -1; without < 9; without++) {
+        pp_perf_group *group;
+        uint64_t tsc_before;
+
+        make(true);
+        unmappable = without < 3 ? without : -1;
+        if (without >= 6)
+            pages[without - 6].cap_user_time = 0;
+        else if (without >= 3)
+            pages[without - 3].cap_user_rdpmc = 0;
+        CHECK(pp_perf_group_new(fds, 3, 1, 1, &group) == 0);
+        CHECK(pp_perf_uses_rdpmc(group) == (without < 0));
+        CHECK(mapped == (without < 0 ? 3 : 0));
+        tsc_before = pp_rdtsc();
+        CHECK(group->ops->rdtsc() >= tsc_before);
+        n_closed = 0;
+        pp_perf_group_free(group);
+        CHECK(mapped == 0);
+        CHECK(n_closed == 3 && closed[0] == fds[2] && closed[1] == fds[1] && closed[2] == fds[0]);
+    }
+    CHECK(sigaction(SIGSEGV, NULL, &after) == 0);
+    CHECK(before.sa_sigaction != after.sa_sigaction); /* a refused RDPMC does not end the process */
+}
+
 /* --- opening ---------------------------------------------------------------------------------- */
 
 static void an_event_is_opened_with_its_attributes(void)
@@ -283,6 +405,10 @@ static void an_event_is_opened_with_its_attributes(void)
     CHECK(opened.sample_period == 0 && opened.inherit == 0 && opened.pinned == 0);
     CHECK(pp_perf_open_by(&fake, &event, 5, 9) == 77);
     CHECK(opened.disabled == 0 && opened_leader == 9);
+    opened_fd = 0;
+    CHECK(pp_perf_open_by(&fake, &event, 5, 0) == 0);
+    CHECK(opened.disabled == 0 && opened_leader == 0);
+    opened_fd = 77;
     event.flags = PP_EVENT_KERNEL;
     CHECK(pp_perf_open_by(&fake, &event, 5, 9) == 77);
     CHECK(opened.exclude_user == 1 && opened.exclude_guest == 0);
@@ -290,7 +416,7 @@ static void an_event_is_opened_with_its_attributes(void)
     CHECK(pp_perf_open_by(&fake, &event, 5, 9) == 77);
     CHECK(opened.exclude_user == 0 && opened.exclude_guest == 1);
     event.flags = PP_EVENT_USER | PP_EVENT_PINNED;
-    CHECK(pp_perf_open_by(&fake, &event, 5, 9) == 77);
+    CHECK(pp_perf_open_by(&fake, &event, 5, 0) == 77);
     CHECK(opened.exclude_kernel == 1 && opened.exclude_hv == 1 && opened.exclude_user == 0);
     CHECK(opened.pinned == 0); /* only a leader can be */
     CHECK(pp_perf_open_by(&fake, &event, 5, -1) == 77);
@@ -301,6 +427,11 @@ static void an_event_is_opened_with_its_attributes(void)
     event.config2 = 0x5678;
     CHECK(pp_perf_open_by(&fake, &event, 5, -1) == 77);
     CHECK(opened.config2 == 0x5678 && opened.size == PERF_ATTR_SIZE_VER1);
+    event.period = 1000;
+    CHECK(pp_perf_open_by(&fake, &event, 5, -1) == 77);
+    CHECK(opened.sample_period == 1000 && opened.size == PERF_ATTR_SIZE_VER5);
+    CHECK(opened.sample_type == (PERF_SAMPLE_TID | PERF_SAMPLE_CALLCHAIN));
+    CHECK(opened.exclude_callchain_user == 1 && opened.sample_max_stack == 8);
 }
 
 static void every_errno_is_returned(void)
@@ -315,11 +446,35 @@ static void every_errno_is_returned(void)
     }
 }
 
+/* A trial's clocks start after the first read of the counters and stop after the second. On a busy
+ * host, a thread's CPU time may include time that the hypervisor took, so one of 20 tries counts. */
+static void a_trial_measures_its_own_time(void)
+{
+    struct pp_perf_group group = make(false);
+    uint64_t moved[5] = {0};
+    pp_trial trial = {.cpu_ns = UINT64_MAX};
+
+    read_ns = 3000000;
+    for (int i = 0; i < 20 && trial.cpu_ns >= 2 * read_ns; i++)
+        CHECK(pp_perf_trial(&group, 1, moved, &trial) == 0);
+    CHECK(trial.cpu_ns >= read_ns && trial.cpu_ns < 2 * read_ns && moved[4] == 0);
+    read_ns = 0;
+    answered = -ENODEV;
+    CHECK(pp_perf_trial(&group, 1, moved, &trial) == -ENODEV && moved[4] == 0);
+}
+
 /* Repeats a trial that ended after 100 ms because other threads had the CPU nearly all the time. */
 static void try_for(uint64_t cpu_ns, pp_perf_group *group, uint64_t *moved, pp_trial *trial)
 {
     for (int i = 0; i < 100; i++) {
+        uint64_t ns = pp_clock_ns(CLOCK_MONOTONIC_RAW), ticks = pp_rdtsc();
+
         CHECK(pp_perf_trial(group, cpu_ns, moved, trial) == 0);
+        ticks = pp_rdtsc() - ticks;
+        ns = pp_clock_ns(CLOCK_MONOTONIC_RAW) - ns;
+        CHECK(trial->ticks > 0 && trial->ticks <= ticks && trial->ns > 0 && trial->ns <= ns);
+        ns += ns / 100; /* the scheduler's clock differs slightly */
+        CHECK(trial->cpu_ns <= ns && moved[0] <= ns && moved[2] <= ns);
         if (trial->cpu_ns >= cpu_ns)
             return;
         CHECK(trial->ns >= 100000000);
@@ -349,17 +504,13 @@ static int real_group(void)
         }
         CHECK(fds[i] >= 0);
     }
-    CHECK(pp_perf_group_new(fds, 0, 1, 1, &group) == -EINVAL);
-    CHECK(pp_perf_group_new(fds, PP_PERF_EVENTS + 1, 1, 1, &group) == -EINVAL);
-    CHECK(pp_perf_group_new(fds, 3, 0, 0, &group) == 0);
-    CHECK(pp_perf_columns(group) == 3); /* without times */
-    free(group);
     CHECK(pp_perf_group_new(fds, 3, 1, 1, &group) == 0);
     CHECK(!pp_perf_uses_rdpmc(group)); /* no software event is on a counter */
     CHECK(pp_perf_columns(group) == 5);
     CHECK(pp_perf_trial(group, 1000000, moved, &trial) == 0);
     CHECK(moved[0] == 0 && moved[2] == 0); /* disabled until enabled explicitly */
     CHECK(pp_perf_enable(fds[0]) == 0);
+    work(50000000); /* before the trial, so not in its increases */
     try_for(2000000, group, moved, &trial);
     CHECK(moved[0] == moved[1] && moved[0] >= 2000000 && moved[2] >= 2000000);
     pp_perf_group_free(group);
@@ -377,7 +528,10 @@ int main(void)
     a_group_is_read_by_all_pages_or_by_read();
     results_of_read_are_checked();
     columns_may_have_gaps();
+    a_group_has_one_to_sixteen_events();
+    all_pages_are_mapped_or_none();
     an_event_is_opened_with_its_attributes();
     every_errno_is_returned();
+    a_trial_measures_its_own_time();
     return real_group();
 }

@@ -57,6 +57,7 @@ static void check_sums(const char *text, int64_t cpu0, int64_t cpu1, int64_t cpu
     const int64_t expected[] = {cpu0, cpu1, cpu2, -1};
 
     write_text(&stat, text, strlen(text));
+    errno = EIO; /* of an earlier call */
     CHECK(pp_proc_stat_read(&stat) == 0);
     for (uint32_t cpu = 0; cpu < CPUS; cpu++) {
         int64_t got = ticks_of(&stat, cpu);
@@ -93,7 +94,7 @@ static void test_invalid_lines(void)
     check_sums("cpu1x" ONES "\ncpu-1" ONES "\ncpu+1" ONES "\ncpu1.0" ONES "\n", -1, -1, -1);
     check_sums("cpu4" ONES "\ncpu4294967296" ONES "\ncpu18446744073709551616" ONES "\n",
                -1, -1, -1);
-    check_sums("cpu0 1 1 1 -1 1 1 1 1\ncpu1 1 1 1 0x1 1 1 1 1\ncpu2 1 1 1 1.5 1 1 1 1\n",
+    check_sums("cpu0 1 1 1 -1 1 1 1 1\ncpu1 1 1 1 1: 1 1 1 1\ncpu2 1 1 1 1.5 1 1 1 1\n",
                -1, -1, -1);
 }
 
@@ -192,6 +193,7 @@ static void test_slots(void)
     next.fd = -1;
     CHECK(!pp_slot_is_valid(&next));
     next.fd = 0;
+    CHECK(pp_slot_is_valid(&next));
     next.count = 7;
     CHECK(!pp_slot_is_valid(&next));
     first.stat = NULL;

@@ -4,7 +4,9 @@
 #define _GNU_SOURCE
 #include "ring.h"
 
+#include <errno.h>
 #include <pthread.h>
+#include <stdbool.h>
 
 #include "check.h"
 #include "cpus.h"
@@ -27,17 +29,35 @@ static void wait_a_little(void)
         sched_yield();
 }
 
+static bool no_memory;
+
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return no_memory ? NULL : __real_calloc(n, size);
+}
+
 static void test_full_ring_refuses_new_entries(void)
 {
     static struct pp_ring ring;
     uint64_t *entry;
 
-    CHECK(pp_ring_init(&ring, 3, WORDS) == 0);
-    CHECK(ring.capacity == 4);
-    pp_ring_free(&ring);
+    for (uint64_t entries = 1; entries <= 4; entries++) {
+        CHECK(pp_ring_init(&ring, entries, WORDS) == 0);
+        CHECK(ring.capacity == (entries == 3 ? 4 : entries));
+        CHECK(pp_ring_fill(&ring) == 0 && pp_ring_peek(&ring) == NULL);
+        pp_ring_push(&ring); /* the next ring begins empty, whatever this one had */
+        pp_ring_pop(&ring);
+        pp_ring_push(&ring);
+        pp_ring_free(&ring);
+    }
+    no_memory = true;
+    CHECK(pp_ring_init(&ring, 4, WORDS) == -ENOMEM);
+    no_memory = false;
     CHECK(pp_ring_init(&ring, 4, WORDS) == 0);
-    CHECK(ring.capacity == 4);
-    CHECK(pp_ring_peek(&ring) == NULL);
+    CHECK(pp_ring_fill(&ring) == 0);
     for (uint64_t n = 0; n < 4; n++) {
         entry = pp_ring_reserve(&ring);
         CHECK(entry != NULL);

@@ -10,8 +10,8 @@
 #include "slot.h"
 
 /* Simulated descriptors. GONE: a file of a CPU that went offline. DEVICE: the register REGISTER.
- * SHORT: a device that returns half a register. */
-enum { GONE = 1000, DEVICE, SHORT, REGISTER = 0x1B1 };
+ * SHORT, EMPTY: devices that return half a register or nothing. */
+enum { GONE = 1000, DEVICE, SHORT, EMPTY, REGISTER = 0x1B1 };
 
 static uint64_t content;
 
@@ -29,9 +29,11 @@ ssize_t __wrap_pread(int fd, void *buffer, size_t size, off_t offset)
         memcpy(buffer, &content, size);
         return sizeof content;
     }
-    if (fd == SHORT) {
-        memcpy(buffer, &content, size / 2);
-        return (ssize_t)size / 2;
+    if (fd == SHORT || fd == EMPTY) {
+        size = fd == SHORT ? size / 2 : 0;
+        memcpy(buffer, &content, size);
+        errno = 0;
+        return (ssize_t)size;
     }
     return __real_pread(fd, buffer, size, offset);
 }
@@ -103,7 +105,7 @@ static void test_no_number(void)
     check_error("\n", 0, -ENODATA);
     check_error("-", 0, -ENODATA);
     check_error("<not supported>\n", 0, -ENODATA);
-    check_error("0x1f 1.5 0-3 12kHz --4", 0, -ENODATA);
+    check_error("0x1f 1.5 0-3 12kHz --4 a1 1z A1 1Z 1_", 0, -ENODATA);
 }
 
 /* If the text is longer than the buffer, a number at the buffer's end is not used. */
@@ -181,8 +183,8 @@ static void test_register(void)
 
     content = 0xFEDCBA9876543210;
     CHECK(pp_slot_is_valid(&slot) && pp_slot_filled(&slot) == 1);
-    slot.fd = SHORT;
-    CHECK(pp_slot_read(&slot, &value) == -EIO && value == 42);
+    for (slot.fd = SHORT; slot.fd <= EMPTY; slot.fd++)
+        CHECK(pp_slot_read(&slot, &value) == -EIO && value == 42);
     slot.fd = DEVICE;
     CHECK(pp_slot_read(&slot, &value) == 0 && value == content);
     slot.arg++;
@@ -291,6 +293,7 @@ static void rows_have_all_slots(void)
     pp_row rows[] = {{.valid = 5, .valid_words = 1, .values = 6, .n_slots = 2},
                      {.valid = 5, .valid_words = 1, .values = 6, .n_slots = 1}};
     pp_slot slots[] = {{.kind = PP_FILE}, {.kind = PP_FILE}, {.kind = PP_FILE}, {.kind = 77}};
+    pp_slot two[] = {slots[0], slots[1]};
 
     CHECK(pp_plan_fits(WORDS, rows, 2, slots, 3));
     CHECK(!pp_plan_fits(WORDS, rows, 2, slots, 2));
@@ -298,7 +301,9 @@ static void rows_have_all_slots(void)
     rows[1].n_slots = 2; /* the last one has no kind */
     CHECK(!pp_plan_fits(WORDS, rows, 2, slots, 4));
     rows[1].n_slots = UINT32_MAX;
-    CHECK(!pp_plan_fits(WORDS, rows, 2, slots, 1));
+    CHECK(!pp_plan_fits(WORDS, rows, 2, slots, 3));
+    rows[1].n_slots = 3;
+    CHECK(!pp_plan_fits(WORDS, rows, 2, two, 2)); /* and reads nothing beyond them */
 }
 
 static void the_highest_column(void)
