@@ -70,13 +70,14 @@ def test_a_base_clock_is_not_a_turbo_ceiling(four_cpus: Path) -> None:
 
 
 def test_a_missing_ceiling_is_reported_in_hello(four_cpus: Path) -> None:
-    write_files(four_cpus, range(4), cpuinfo_max_freq=2_100_000)
+    write_files(four_cpus, range(4), cpuinfo_max_freq=2_100_000, base_frequency=1_900_000)
     for turbo_off in ("1", "0"):
         trees.put(four_cpus, f"{trees.CPU}/intel_pstate/no_turbo", f"{turbo_off}\n")
         with closing(open_os(four_cpus, 100_000_000, None)) as source:
             reported = {missing.what for missing in source.hello.missing}
             assert ("turbo_ceiling_hz" in reported) == (turbo_off == "1")
             assert len(source.hello.turbo) == (turbo_off == "0")
+            assert source.hello.base_hz == Rate(1.9e9, "cpufreq, base_frequency")
 
 
 def test_an_acpi_p_state_is_not_a_ceiling(four_cpus: Path) -> None:

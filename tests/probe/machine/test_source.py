@@ -25,6 +25,7 @@ from perfprobe.cpu import topology
 from perfprobe.errors import Unavailable
 from perfprobe.machine.source import Machine
 from perfprobe.native import tsc_rate
+from perfprobe.native.sampler import Sampler
 from perfprobe.opening import open_os
 from perftop.session.session import Session
 
@@ -133,10 +134,10 @@ def test_a_machine_without_spare_descriptors_is_not_opened(
     machine: TreeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise it could not read later which CPUs are online. Two descriptors are too few."""
-    plain, spare = os.eventfd, itertools.count(1)
+    plain, spare, limit = os.eventfd, itertools.count(1), 2
 
     def limited(value: int) -> int:
-        if next(spare) > 2:
+        if next(spare) > limit:
             raise OSError(errno.EMFILE, "Too many open files")
         return plain(value)
 
@@ -145,6 +146,8 @@ def test_a_machine_without_spare_descriptors_is_not_opened(
     monkeypatch.setattr(os, "eventfd", limited)
     with pytest.raises(OSError, match="Too many"):
         open_os(machine.root, SAMPLE_NS, None)
+    spare, limit = itertools.count(1), 3
+    open_os(machine.root, SAMPLE_NS, None).close()
     monkeypatch.undo()
     assert len([*directory.iterdir()]) == before
 
@@ -272,13 +275,13 @@ def test_every_later_frame_reports_a_suspend(
     source = open_os(machine.root, SAMPLE_NS, None)
     try:
         results = []
-        for slept_ns in (0, 300, 5_000_000_000, 5_000_000_300):
+        for slept_ns in (0, 999_999, 1_000_000, 5_000_000_300):
             monkeypatch.setattr(tsc_rate, "suspended_ns", lambda ns=slept_ns: before_ns + ns)
             polled = iter(lambda: [m for m in source.poll() if isinstance(m, wire.Frame)], None)
             results.append(next(result for result in polled if result)[0].records.get("asleep_ns"))
     finally:
         source.close()
-    assert results == [None, None, 5_000_000_000, 5_000_000_300]
+    assert results == [None, None, 1_000_000, 5_000_000_300]
 
 
 @pytest.mark.parametrize("delayed_read", range(4))
@@ -350,6 +353,22 @@ def test_an_unclosed_source_is_not_freed(machine: TreeMachine) -> None:
 def test_an_empty_tree_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="no CPUs can be found under"):
         open_os(tmp_path, SAMPLE_NS, None)
+
+
+@pytest.mark.parametrize(("sample_ms", "cpus", "first_ms"), [
+    (10, 2, 10), (100, 2, 26), (208, 2, 26), (1000, 2, 125), (100, 1, 25.5),
+])  # fmt: skip
+def test_the_first_round_is_early_but_after_the_start_of_all_threads(
+    machine: TreeMachine,
+    monkeypatch: pytest.MonkeyPatch,
+    sample_ms: int,
+    cpus: int,
+    first_ms: float,
+) -> None:
+    made = Mock(wraps=Sampler)
+    monkeypatch.setattr("perfprobe.machine.source.Sampler", made)
+    open_os(machine.root, sample_ms * 1_000_000, "0" if cpus == 1 else None).close()
+    assert made.call_args.kwargs["first_delay_ns"] == first_ms * 1_000_000
 
 
 def test_a_failed_open_leaves_no_threads_or_files(

@@ -165,17 +165,19 @@ def test_answers_of_each_socket_become_a_limit_and_polls(two_packages: Path) -> 
     assert (limit.scale, source.missing) == (1e6, [])
 
 
-def test_a_package_without_a_number_gets_no_message(two_packages: Path) -> None:
-    first, last = topology.read_cpus(two_packages)
+def test_a_package_without_a_number_gets_no_message(turin: Path) -> None:
+    first, last = topology.read_cpus(turin)
+    rows = [first, replace(last, package=None)]
     sent: list[tuple[int, int]] = []
 
     def ask(socket: int, message: int) -> int:
         sent.append((socket, message))
         return 0
 
-    source = Hsmp(two_packages, [first, replace(last, package=None)], ask, Clock())
-    assert valid_values(source)[1] == {}
+    assert valid_values(Hsmp(turin, rows, ask, Clock()))[1] == {}
     assert {socket for socket, _ in sent} == {first.package}
+    table = HsmpTable(turin, rows, Firmware(), Clock())
+    assert dict(table.read()) == {0: [0] * 9, 1: [None] * 9}
 
 
 @pytest.mark.parametrize("number", [errno.EBUSY, errno.EINTR])
@@ -198,12 +200,16 @@ def test_a_busy_mailbox_is_retried(two_packages: Path, number: int) -> None:
 
 
 def test_firmware_without_a_message_lacks_its_counters(two_packages: Path) -> None:
-    def ask(_socket: int, message: int) -> int:
+    refused: list[int] = []
+
+    def ask(socket: int, message: int) -> int:
         if message == FREQUENCY_LIMIT:
+            refused.append(socket)
             raise OSError(errno.ENOMSG, "made")
         return 0
 
     source = open_hsmp(two_packages, ask)
+    assert sorted(refused) == [0, 1], "asked once: the kernel logs each failure"
     assert [c.key for c in source.block.counters] == ["hsmp_prochot", *FABRIC_KEYS]
     assert [m.what for m in source.missing] == ["hsmp_limit_hz", "hsmp_limits"]
     assert "19h" in source.missing[0].why
