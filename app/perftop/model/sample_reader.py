@@ -194,6 +194,10 @@ class SampleReader:
         reader._carried_s, reader._was_read = earlier._carried_s, earlier._was_read  # noqa: SLF001
         return reader
 
+    def start_like(self, earlier: SampleReader) -> None:
+        """Takes over the online CPUs and the used registers, before the first frame is read."""
+        self.online[:], self._taken_rows = earlier.online, earlier._taken_rows
+
     @property
     def nbytes(self) -> int:
         """Size in bytes of the state that copies do not share."""
@@ -204,6 +208,10 @@ class SampleReader:
         self.cores = Cores(self.hello, core_lists(topology), topology)
         self.splitter.regroup(self.cores)
         self.turbo.regroup(self.cores)
+
+    def apply_note(self, note: wire.Note) -> None:
+        self.apply_hotplug(note)
+        self.apply_ownership(note)
 
     def apply_hotplug(self, note: wire.Note) -> tuple[int, bool] | None:
         """Applies a hotplug note. Returns the index of its CPU and whether the CPU is online now.

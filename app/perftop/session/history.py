@@ -341,6 +341,18 @@ class History:
         chunk.pack_waiting_frames()
         return map(Packer(self._layouts).unpack, tuple(chunk.messages))
 
+    def reader_at(self, reader: SampleReader, time_ns: int) -> SampleReader:
+        """Returns a reader with the online CPUs and the used registers of this moment. All else is
+        shared with `reader`."""
+        chunk = bisect_right(self._chunks, time_ns, key=lambda c: c.end_ns)
+        if chunk == len(self._chunks):
+            return reader
+        reader = reader.resume(self._chunks[chunk].reader)
+        for message in self._unpack(self._chunks[chunk]):
+            if isinstance(message, wire.Note) and message.time_ns < time_ns:
+                reader.apply_note(message)
+        return reader
+
     def span(self, time_ns: int, span_ns: int) -> tuple[int, int] | None:
         """Returns the start and end of an interval that ends with the newest sample at or before
         `time_ns`, with a length as close to `span_ns` as possible; None if its samples were
@@ -361,9 +373,9 @@ class History:
             return None
         return int(starts_ns[np.argmin(np.abs(starts_ns - (end_ns - span_ns)))]), end_ns
 
-    def reread(self, reader: SampleReader, begin_ns: int, end_ns: int) -> tuple[SampleReader, Span]:
-        """Computes the samples between two moments from `span` again. Returns the reader after
-        them, and their sums. Both use the current cores and calibrations of `reader`."""
+    def reread(self, reader: SampleReader, begin_ns: int, end_ns: int) -> Span:
+        """Computes the samples between two moments from `span` again, with the current cores and
+        calibrations of `reader`, and returns their sums."""
         first = bisect_right(self._chunks, begin_ns, key=lambda c: c.end_ns)
         reader = reader.resume(self._chunks[first].reader)
         span = Span.empty(reader, begin_ns)
@@ -373,14 +385,13 @@ class History:
                 if isinstance(message, wire.Frame):
                     frames.append(message)
                 if isinstance(message, wire.Note) or message.time_ns >= end_ns:
-                    _add_frames(frames, begin_ns, reader, span)
+                    _add_frames(frames, span)
                     frames.clear()
                 if isinstance(message, wire.Note):
-                    reader.apply_hotplug(message)
-                    reader.apply_ownership(message)
+                    reader.apply_note(message)
                 elif message.time_ns >= end_ns:
-                    return reader, span
-            _add_frames(frames, begin_ns, reader, span)
+                    return span
+            _add_frames(frames, span)
         raise AssertionError("no such span")
 
     def task_records(self, after_ns: int, until_ns: int) -> list[tuple[int, TaskSnapshot]]:
@@ -407,13 +418,11 @@ class History:
         return records[-1][1] if records else TaskSnapshot()
 
 
-def _add_frames(
-    frames: Sequence[wire.Frame], begin_ns: int, reader: SampleReader, span: Span
-) -> None:
-    """Reads frames again, and adds the samples that end after `begin_ns`."""
-    reader.skip([frame for frame in frames if frame.time_ns <= begin_ns])
-    for batch in reader.batches([frame for frame in frames if frame.time_ns > begin_ns]):
-        span.add(batch, 0, len(batch), reader)
+def _add_frames(frames: Sequence[wire.Frame], span: Span) -> None:
+    """Reads frames again, and adds the samples that end after the start of the span."""
+    span.reader.skip([frame for frame in frames if frame.time_ns <= span.start_ns])
+    for batch in span.reader.batches([f for f in frames if f.time_ns > span.start_ns]):
+        span.add(batch, 0, len(batch))
 
 
 def fill_covered_bins(rates: Floats, read_s: Floats, bin_s: Floats) -> Floats:

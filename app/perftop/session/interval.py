@@ -95,6 +95,8 @@ class Span:
     """Sums over samples. If a counter is suspect, there are two more sums: of metrics, over the
     samples in which they are known, and of the counters from which SMT states are computed."""
 
+    reader: SampleReader
+    """The reader of the samples, in its state after the newest of them."""
     delta: Delta
     start_ns: int
     sample_count: int = 0
@@ -112,18 +114,18 @@ class Span:
 
     @classmethod
     def empty(cls, reader: SampleReader, start_ns: int) -> Span:
-        return cls(reader.counters.empty_delta(), start_ns)
+        return cls(reader, reader.counters.empty_delta(), start_ns)
 
-    def add(self, batch: SampleBatch, first: int, last: int, reader: SampleReader) -> None:
+    def add(self, batch: SampleBatch, first: int, last: int) -> None:
         """Adds the samples of a batch from `first` up to but not including `last`."""
         doubted_samples = batch.doubted_between(first, last) - first
         if len(doubted_samples) and self._good_sums is None and doubted_samples[0] > 0:
-            self.add(batch, first, first := first + int(doubted_samples[0]), reader)
+            self.add(batch, first, first := first + int(doubted_samples[0]))
             doubted_samples = doubted_samples - doubted_samples[0]
         part = slice(first, last)
         values = batch.values
         if len(doubted_samples) and self._good_sums is None:
-            sums = reader.evaluator.evaluate(self.delta)
+            sums = self.reader.evaluator.evaluate(self.delta)
             self._good_sums = _known_sums(sums.numerators, sums.denominators)
             is_missing = ~_is_known(sums.numerators, sums.denominators)
             self._missing_counts = self.sample_count * is_missing
@@ -139,7 +141,7 @@ class Span:
         self.delta.add(batch.delta[part], doubted_samples)
         self.sample_count += last - first
         is_single = self.sample_count == 1 and self._good_sums is None
-        self._only_sample = (batch, first, reader.online.tobytes()) if is_single else None
+        self._only_sample = (batch, first, self.reader.online.tobytes()) if is_single else None
 
     def copy(self) -> Span:
         """Returns an independent copy, to which samples can be added."""
@@ -157,14 +159,15 @@ class Span:
         if trusted_delta is not None:
             trusted_delta = trusted_delta.minus(earlier._trusted_delta or earlier.delta)
         return Span(
-            self.delta.minus(earlier.delta), start_ns, self.sample_count - earlier.sample_count,
-            lost_sums, good_sums, self._missing_counts - earlier._missing_counts, trusted_delta,
+            self.reader, self.delta.minus(earlier.delta), start_ns,
+            self.sample_count - earlier.sample_count, lost_sums, good_sums,
+            self._missing_counts - earlier._missing_counts, trusted_delta,
         )  # fmt: skip
 
-    def values(self, reader: SampleReader) -> Values:
+    def values(self) -> Values:
         """Returns the metrics over all samples. A metric that is unknown in some samples is
         computed from the others, if these are enough (MAX_MISSING_SHARE)."""
-        values = reader.evaluator.evaluate(self.delta)
+        values = self.reader.evaluator.evaluate(self.delta)
         if self._lost_sums is None:
             return values
         parts = np.array([values.numerators, values.denominators])
@@ -191,12 +194,12 @@ class Span:
         return {key: shares[row] for key, row in INDEX.items() if missing[row]}
 
     def interval(
-        self, reader: SampleReader, end_ns: int, unix: float, seq: int, snapshot: TaskSnapshot,
+        self, end_ns: int, unix: float, seq: int, snapshot: TaskSnapshot,
         resting_before: Bools | None = None,
     ) -> Interval:  # fmt: skip
-        """Returns the numbers of this span. `reader`: in its state at the end of the span.
-        `end_ns`, `unix`: raw time and Unix time of the end. `resting_before`: mask of the CPUs at
-        rest in the previous interval."""
+        """Returns the numbers of this span. `end_ns`, `unix`: raw time and Unix time of the end.
+        `resting_before`: mask of the CPUs at rest in the previous interval."""
+        reader = self.reader
         counters, events = reader.counters, reader.evaluator.registry.counters
         batch, index, online = self._only_sample or (None, 0, b"")
         is_current = online == reader.online.tobytes()
@@ -204,7 +207,7 @@ class Span:
             values, split = batch.values.samples(index), batch.split[index]
             ceilings = batch.ceilings[index]
         else:
-            values = self.values(reader)
+            values = self.values()
             trusted_delta, trusted_values = self.delta, values
             if self._trusted_delta is not None:
                 trusted_delta = self._trusted_delta

@@ -226,9 +226,9 @@ class Session:
             self.reader.memory.best_rate = batch.best_traffic[last - 1]
         if self.history is not None:
             self.history.keep_samples(batch, first, last, self.reader)
-        self.run.add(batch, first, last, self.reader)
+        self.run.add(batch, first, last)
         if self._span is not self.run:
-            self._span.add(batch, first, last, self.reader)
+            self._span.add(batch, first, last)
         if len(batch.doubted_samples):
             self.suspect_samples += batch.suspect_cpus(first, last)
         if self._summarises:
@@ -363,10 +363,9 @@ class Session:
         return replace(self._interval(self.run), sample_count=self.frames)
 
     def interval_for(self, totals: Totals, snapshot: TaskSnapshot) -> Interval:
-        """Returns the numbers of the span of these totals, with the current cores and calibration
-        factors. `snapshot`: the tasks at the end of the span."""
+        """Returns the numbers of the span of these totals. `snapshot`: the tasks at its end."""
         unix = self.unix(totals.end_ns)
-        return totals.span.interval(self.reader, totals.end_ns, unix, self._seq, snapshot)
+        return totals.span.interval(totals.end_ns, unix, self._seq, snapshot)
 
     def interval_at(self, time_ns: int, span_ns: int) -> Interval | None:
         """Returns the interval of about `span_ns` that ended with the last sample by `time_ns`,
@@ -376,14 +375,14 @@ class Session:
         if self.history is None or bounds is None:
             return None
         begin_ns, end_ns = bounds
-        reader, span = self.history.reread(self.reader, begin_ns, end_ns)
+        span = self.history.reread(self.reader, begin_ns, end_ns)
         snapshot = self.history.tasks_between(begin_ns, end_ns)
-        return span.interval(reader, end_ns, self.unix(end_ns), 0, snapshot)
+        return span.interval(end_ns, self.unix(end_ns), 0, snapshot)
 
     def _interval(self, span: Span) -> Interval:
         now_ns, snapshot, resting_cpus = self.now_ns, self.recent_snapshot, self._resting_cpus
         unix = self.unix(now_ns)
-        return span.interval(self.reader, now_ns, unix, self._seq, snapshot, resting_cpus)
+        return span.interval(now_ns, unix, self._seq, snapshot, resting_cpus)
 
     def reset_sums(self) -> None:
         """Resets all sums of the run, which start again with the next sample. Calibrations,
@@ -435,10 +434,13 @@ class Session:
         session = Session(self.hello, summarises=False)
         session.track_losses(self.run_times.job.root)
         session._known_log = self.log  # losses are attributed while the samples are added
+        session.reader.start_like(self.past.reader_at(self.reader, start_ns))
         deque(session.play_parts(self.past.frames(start_ns, end_ns)), maxlen=0)
         if session.frames < 2:
             return None
-        return replace(session.totals(), start_ns=max(start_ns, self.past.begin_ns or 0))
+        totals = session.totals()
+        totals.span.reader = self.reader.resume(session.reader)  # with the current calibrations
+        return replace(totals, start_ns=max(start_ns, self.past.begin_ns or 0))
 
     def lost_time(self) -> LossSums:
         """Returns the losses since the start, by cause, of the watched job or, without a job, of

@@ -25,7 +25,7 @@ from perfprobe import wire
 from perftop.detect.pipeline import Detection
 from perftop.detect.turbo_drops import TurboDrops
 from perftop.model.kinds import Episode
-from perftop.model.sample_reader import SampleBatch, SampleReader
+from perftop.model.sample_reader import SampleBatch
 from perftop.session.history import History
 from perftop.session.interval import Interval, Span
 from perftop.session.packing import TimedMessage
@@ -169,10 +169,8 @@ def test_an_interval_of_one_sample_equals_its_sums(
 
     quick, add = all_intervals(), Span.add
 
-    def add_without_cache(
-        span: Span, batch: SampleBatch, first: int, last: int, reader: SampleReader
-    ) -> None:
-        add(span, batch, first, last, reader)
+    def add_without_cache(span: Span, batch: SampleBatch, first: int, last: int) -> None:
+        add(span, batch, first, last)
         span._only_sample = None
 
     monkeypatch.setattr(Span, "add", add_without_cache)

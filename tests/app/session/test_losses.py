@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import sim_streams
+from fakes import CpuLoad, Machine
 from hypothesis import given
 from hypothesis import strategies as st
 from sessions import session_of
 from sim_truth import PLAYED_S, SMALL, found_episodes
 from why_reports import session_of_job
 
+from perfprobe import wire
 from perftop.model.evaluation import LOSS_PARTS, LostSeconds
 from perftop.model.kinds import STEAL_CAUSE, Episode
 from perftop.session import loss_history
@@ -271,6 +273,41 @@ def test_a_long_past_span_has_the_causes_that_the_session_knows() -> None:
     )
     assert np.nanmax(live_lost) > 0.02
     assert live_lost == pytest.approx(past_lost, abs=0.005, nan_ok=True)
+
+
+def test_the_losses_of_a_past_span_rest_on_the_numbers_that_the_screen_shows() -> None:
+    """Another program takes a counter of CPU 1 before the span, and CPU 3 goes offline after it."""
+    machine = Machine(cores=2, threads=2, loads={1: CpuLoad(util=0.9, hz=2e9)})
+    notes = {
+        50: wire.Note("taken", 50 * SAMPLE_NS, data={"cpus": [1], "counters": ["cycles"]}),
+        300: wire.Note("hotplug", 300 * SAMPLE_NS, data={"cpu": 3, "online": False}),
+    }
+    session = Session(machine.hello, History(machine.hello))
+    session.track_losses()
+    totals = {}
+    for seq in range(401):
+        if note := notes.get(seq):
+            session.apply(note)
+        machine.offline_cpus |= {3} if seq == 300 else set()
+        session.apply(machine.frame(seq))
+        if seq in {100, 200}:
+            totals[seq] = session.totals().copy()
+    live = totals[200].minus(totals[100])
+    past = session.totals_between(live.start_ns, live.end_ns)
+    shown = session.interval_at(live.end_ns, live.end_ns - live.start_ns)
+    assert past is not None
+    assert shown is not None
+    assert (past.start_ns, past.end_ns) == (live.start_ns, live.end_ns)
+    interval = session.interval_for(past, session.snapshot)
+    np.testing.assert_array_equal(interval.values.all, shown.values.all)
+    np.testing.assert_array_equal(interval.split.states, shown.split.states)
+    np.testing.assert_array_equal(interval.online, shown.online)
+    assert np.isnan(shown.values["busy_hz"][1])
+    assert shown.online.all()
+    assert past.losses.wanted_s == pytest.approx(live.losses.wanted_s)
+    lost_s, live_lost_s = (np.sum([*part.losses.by_cause.values()], 0) for part in (past, live))
+    assert lost_s == pytest.approx(live_lost_s)
+    assert (lost_s > 0).tolist() == [True, False, True, True]
 
 
 @pytest.mark.parametrize(("is_whole", "first_known_s"), [(False, 101.0), (True, 0.0)])
