@@ -128,11 +128,12 @@ PICTURES = [
 
 @cache
 def capture(
-    scenario: str, seconds: float, watch: str | None, seed: int = 7, events: str | None = None
-) -> list[wire.Message]:
+    scenario: str, seconds: float, watch: str | None, seed: int = 7, events: str | None = None,
+    cpus: str | None = None,
+) -> list[wire.Message]:  # fmt: skip
     """The stream of a simulated machine up to the moment of the picture."""
     spec = f"sim:{scenario},seed={seed},speed=max"
-    source = SimSource(spec, SAMPLE_NS, watch=watch, events=events)
+    source = SimSource(spec, SAMPLE_NS, cpus, watch=watch, events=events)
     messages: list[wire.Message] = [source.hello]
     end_ns = source.hello.raw_ns + int(seconds * 1e9)
     while True:

@@ -71,6 +71,11 @@ STREAMS: dict[str, tuple[str | None, str | None]] = dict.fromkeys(SCENARIOS, (No
     "demo,cpus=4": ("4001", ",".join(event.name for event in EVENTS)),
 }
 """Simulated machines, with the watched job and the chosen events of their streams."""
+CHOICES = {
+    "job": ("lmp", None, None),
+    "part": ("lmp", "cycles:u,{instructions:k,cache-misses}", "0,2,4,5,8,10"),
+}
+"""The watched job, the chosen events and the chosen CPUs of recorded machines."""
 IN_EPISODE = "in-episode"
 SPECS = MACHINES | walks.SPECS | {IN_EPISODE: "turbo-drop,cpus=8"}
 SECONDS = walks.SECONDS | {"large": 3.0, IN_EPISODE: 10.0}
@@ -161,7 +166,8 @@ _VARYING = (
 def _messages(machine: str, seed: int = 7) -> list[wire.Message]:
     """The stream of a machine, with marks."""
     seconds = SECONDS.get(machine, USUAL_SECONDS)
-    found = make.capture(SPECS[machine], seconds, "lmp" if machine == "job" else None, seed)
+    watch, events, cpus = CHOICES.get(machine, (None, None, None))
+    found = make.capture(SPECS[machine], seconds, watch, seed, events, cpus)
     hello, *rest = found
     for label, share in MARKS.items():
         at = int(len(rest) * share)
@@ -356,6 +362,7 @@ async def _fleet(name: str, size: tuple[int, int], keys: tuple[str, ...]) -> str
 GROUPS = ("answers", "colours", "data", "demos", "fleet", "help", "looks", "replay", "sentences",
           "sizes", "stream", "wrong",
           *(f"{kind}-{machine}" for machine in MACHINES for kind in ("file", "live", "screen")),
+          "file-part",
           *(f"walk-{name}" for name in walks.WALKS),
           )  # fmt: skip
 Case = tuple[str, Callable[[], str]]

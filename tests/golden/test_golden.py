@@ -13,7 +13,8 @@ from nightly import cases_by_day
 from roots import ROOT
 
 DAILY = ("answers", "colours", "data", "demos", "stream", "help", "wrong", "sentences", "sizes",
-         "file-small", "file-guest", "file-hybrid", "file-job", "live-job")  # fmt: skip
+         "file-small", "file-guest", "file-hybrid", "file-job", "file-part",
+         "live-job")  # fmt: skip
 BY_NIGHT = {f"walk-{name}" for name in (
     "fleet-160", "fleet-80", "mixed-120", "played-160", "rows-80", "views-80")}  # fmt: skip
 """Walks whose views other walks draw as well, of another size or machine."""

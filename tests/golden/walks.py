@@ -1,7 +1,8 @@
 """Walks: pictures of the app after keys that are pressed one after the other.
 
-A step is a line with its name and its keys; a word in quotes is typed, @x,y is a click there,
-@@x,y a double click, @x,y-x,y a drag (y may be "last"), and +s lets a recording play for s seconds.
+A step is a line with its name and its keys; a word in quotes is typed, end*3 is three times the
+same key, @x,y is a click there, @@x,y a double click, @x,y-x,y a drag (y may be "last"), and +s
+lets a recording play for s seconds.
 The picture of a step has only the lines that differ from the picture before it.
 """
 
@@ -28,6 +29,7 @@ from waiting import until_quiet, until_true
 
 SPECS = {
     "play": "demo,cpus=16,packages=2",
+    "part": "neighbour,cpus=16,packages=2",
     "clocks": "turbo-drop,cpus=12,smt=1",
     "slots": "smt-mix,cpus=8,slots=1",
     "threads": "smt-mix,cpus=8,smt=4",
@@ -362,6 +364,44 @@ begin           0
 wider           right_square_bracket right_square_bracket
 help            question_mark
 """
+ENDS = """
+start
+slowest         left_curly_bracket*9
+fastest         right_curly_bracket*12
+paused          space
+begin           0 left shift+left
+end             dollar_sign right shift+right
+widest          right_square_bracket*8
+first           home up pageup
+last            end down pagedown
+narrowest       left_square_bracket*8
+coarsest        plus*9
+finest          minus*12
+core            enter end down
+core-first      home up
+heat            escape 2 end down right
+heat-first      home up left
+metric          V
+metric-back     v
+metric-on       v
+time            3 end down
+time-first      home up
+table           4 end down right*12
+table-first     home up left*14
+table-sort      s end down pagedown
+table-sorted    s home up pageup
+list            escape 5 end down
+list-first      home up
+list-page       pagedown*2 pageup*2
+flows           6 end down
+flows-first     home up
+earliest        1 N*4
+latest          n*6
+help            question_mark pagedown*5
+help-first      pageup*6
+report          escape w pagedown*2 down*2
+report-first    pageup*2 up*2
+"""
 WIDE, SMALL, TINY = (160, 50), (80, 24), (60, 10)
 WALKS: dict[str, tuple[str, str, tuple[int, int]]] = {
     "rows-160": ("play", ROWS, WIDE),
@@ -390,9 +430,11 @@ WALKS: dict[str, tuple[str, str, tuple[int, int]]] = {
     "ascii-120": ("job", SIGNS, (120, 30)),
     "plain-120": ("in-episode", SIGNS, (120, 30)),
     "16-120": ("in-episode", SIGNS, (120, 30)),
+    "part-120": ("part", EVENTS, (120, 31)),
     "tiny-60": ("in-episode", SIGNS, TINY),
     "played-160": ("play", PLAYED, WIDE),
     "played-80": ("job", PLAYED, SMALL),
+    "played-100": ("in-episode", ENDS, (100, 24)),
     "fleet-160": ("small", FLEET, WIDE),
     "fleet-120": ("middle", FLEET, (120, 30)),
     "fleet-80": ("many", FLEET, SMALL),
@@ -418,11 +460,11 @@ def names(steps: str) -> list[str]:
 
 
 def keys_of(words: str) -> list[str]:
-    return [
-        key
-        for word in words.split()
-        for key in (word.strip("'") if word.startswith("'") else [word])
-    ]
+    keys = []
+    for word in words.split():
+        key, _, count = word.partition("*")
+        keys += [*word.strip("'")] if word.startswith("'") else [key] * int(count or 1)
+    return keys
 
 
 def _position(words: str, height: int) -> tuple[int, int]:

@@ -42,9 +42,10 @@ large_fleet = cache(partial(fleets.racks, 20, 20))
 async def opened_screen(
     fleet: Fleet, size: tuple[int, int] = (160, 50), keys: Sequence[str] = (), *,
     opener: RunPerftop | None = None, config: Config | None = None,
+    feed: fleets.Made | None = None,
 ) -> AsyncIterator[tuple[FleetSource, Pilot[None]]]:  # fmt: skip
     """Yields the source and the pilot of a screen after these keys."""
-    feed = fleets.Made(fleet, "over ssh")
+    feed = feed or fleets.Made(fleet, "over ssh")
     source = FleetSource(feed, opener=opener, cpu_clock=lambda: 0.0)
     async with PerfTopApp(source, config).run_test(size=size) as pilot:
         await pilot.pause()
@@ -202,6 +203,43 @@ async def test_rows_move_at_most_every_ten_seconds() -> None:
         source.screen.page.redraw()
         await pilot.pause()
         assert state.machines[1] is best
+
+
+class PlayedFeed(fleets.Made):
+    """A fleet with a past."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        super().__init__(fleet, "recorded")
+        self.calls = list[int | str]()
+
+    def move_in_time(self, steps: int) -> bool:
+        self.calls.append(steps)
+        self.shown_time_text = f"at {sum(n for n in self.calls if isinstance(n, int))}"
+        return True
+
+    def toggle_pause(self) -> None:
+        self.calls.append("pause")
+
+
+async def test_keys_move_a_fleet_in_time_and_pause_it() -> None:
+    """In the heat map, the plain arrows move the cursor instead. Only a paused live fleet shows no
+    news."""
+    feed = PlayedFeed(fleets.small())
+    async with opened_screen(feed.fleet, feed=feed) as (source, pilot):
+        for keys, calls, text in (
+            (["space"], ["pause"], "paused"), (["space"], ["pause"], ""),
+            (["left"], [-1], "at -1"), (["shift+left", "right"], [-10, 1], "at -9"),
+            (["2", "left", "right", "shift+right"], [10], "at 10"), (["space"], ["pause"], "at 10"),
+        ):  # fmt: skip
+            feed.calls.clear()
+            feed.problem = f"before {text}"
+            await pilot.press(*keys)
+            await pilot.pause()
+            assert (feed.calls, source.screen.state.pause_text) == (calls, text)
+            feed.problem = "news"
+            source._refresh()
+            await pilot.pause()
+            assert any("news" in line for line in page_lines(source)) == (text != "paused")
 
 
 async def test_the_remedy_is_copied() -> None:

@@ -47,6 +47,15 @@ def test_a_large_skew_is_a_warning() -> None:
     assert styles == ["text", "warn"]
 
 
+def test_the_cost_is_read_once_a_second_and_averaged_over_five() -> None:
+    """After t seconds, the app has used t² / 10 and the probe t / 10 seconds of CPU time."""
+    times = 0.0, 0.5, 1.25, 1.5, 5.0, 6.0
+    app_cpu_s = iter(t**2 / 10 for t in times if t != 1.25)
+    cost = top.CpuCost(lambda: next(app_cpu_s))
+    shares = [cost.cpu_share(int(1e9 * t), t / 10) for t in times]
+    assert shares == pytest.approx([nan, 0.15, 0.15, 0.25, 0.6, 0.85], nan_ok=True)
+
+
 @pytest.mark.parametrize(("status", "style"), [(None, "clock"), (0, "text"), (7, "warn")])
 def test_only_a_failed_command_is_a_warning(status: int | None, style: str) -> None:
     state = STATUS._replace(job_text=" make ", job_status=status)

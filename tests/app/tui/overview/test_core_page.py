@@ -234,6 +234,7 @@ def test_waits_and_switches_of_a_task_are_known_beside_an_offline_cpu(util_of_cp
     hog, other = (next(t for t in lanes.task_times() if t.comm == name) for name in ("hogZ", "sh"))
     assert hog.wait_s == pytest.approx(2.0, abs=0.1)
     assert hog.switches_per_s == pytest.approx(10.0, abs=0.5)
+    assert hog.longest_wait_s == pytest.approx(0.1 / 21)
     assert np.isnan([other.wait_s, other.longest_wait_s, other.switches_per_s]).all()
 
 

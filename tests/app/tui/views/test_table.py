@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 import pytest
-from fakes import CpuLoad, Machine, observe
+from fakes import CpuLoad, Machine, observe, task_records
 from hypothesis import given
 from hypothesis import strategies as st
 from played_apps import Run, running_app
@@ -19,6 +19,7 @@ from perftop.base.text import clock_unit
 from perftop.draw import strips
 from perftop.draw.columns import Column, join_columns, total_width
 from perftop.model.kinds import KINDS
+from perftop.model.tasks import TaskSnapshot
 from perftop.session import values as columns
 from perftop.tui.shared.canvas import MARKS_WIDTH
 from perftop.tui.views import table
@@ -110,6 +111,16 @@ def test_numbers_of_idle_cpus_and_small_shares_are_dim(
 ) -> None:
     """From 5 % of busy time a CPU is not idle, from 10 % its clock has a meaning."""
     assert table.number_style(columns.COLUMNS_BY_KEY[key], value, busy) == style
+
+
+async def test_a_column_appears_when_tasks_become_known() -> None:
+    async with at_table(Machine()) as run:
+        session, interval = observe(Machine(cores=2))
+        view(run).show_interval(session, interval)
+        assert "task" not in table_lines(run)[0].split()
+        session.snapshot = TaskSnapshot(task_records(["stream"])["tasks"])
+        view(run).show_interval(session, interval)
+        assert "task" in table_lines(run)[0].split()
 
 
 # --- the cursor
