@@ -210,6 +210,21 @@ async def test_the_message_about_the_end_remains_after_the_help_was_open() -> No
         await until_true(lambda: not run.source.status.notice, "it is read")
 
 
+async def test_the_end_of_a_recording_is_reported_while_a_command_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with around("exec sleep 99") as run:
+        await until_true(lambda: run.source._may_read_late, "it runs")
+        await run.intervals(2)
+        await run.pilot.press("R", "R")
+        try:
+            await until_true(lambda: "recorded" in run.source.status.notice, "the end")
+        finally:
+            run.source.tty.job.kill(signal.SIGTERM)
+            await run.finish_command()
+
+
 async def test_the_stream_is_read_once_an_interval_while_the_command_runs() -> None:
     async with around("exec sleep 99") as run:
         drawn: list[float] = []

@@ -21,6 +21,7 @@ from waiting import until_true
 from perfprobe import wire
 from perftop.base.errors import Failed
 from perftop.draw import strips, theme
+from perftop.recording.file import Recording
 from perftop.session.episodes import RecordingEpisodes
 from perftop.session.history import History
 from perftop.session.packing import BLOCK_MESSAGES, TimedMessage
@@ -270,6 +271,16 @@ async def test_the_header_shows_the_progress_of_finding_episodes(
         await viewer.wait_for_text("seeking 0:50")
         rest.set()
         await until_true(lambda: "finding" not in viewer.header, "the end of it")
+
+
+@pytest.mark.parametrize(("period_s", "count"), [(1e9, 0), (0.0, 109)])
+def test_progress_is_reported_at_most_once_a_period(
+    path: Path, monkeypatch: pytest.MonkeyPatch, period_s: float, count: int
+) -> None:
+    monkeypatch.setattr(recording_index, "PROGRESS_S", period_s)
+    with Recording(path) as recording:
+        kinds = [note.kind for note in recording_index.notes(recording)]
+    assert kinds.count(recording_index.PROGRESS_KIND) == count
 
 
 async def test_a_cancelled_search_does_not_change_the_position(path: Path) -> None:

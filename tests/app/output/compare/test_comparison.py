@@ -261,6 +261,22 @@ def test_an_interval_is_a_line_that_may_end_in_an_arrow(
     assert text._draw_interval(row, 0.2) == shape
 
 
+@pytest.mark.parametrize(("certain", "ends", "scale"), [
+    (False, [0.09], "10 %"), (False, [0.04, 0.4], "5 %"), (False, [0.04, 0.1, 0.4], "10 %"),
+    (True, [0.01, 0.011, 0.4], "50 %"), (True, [0.02], "2 %"), (True, [0.021], "5 %"),
+])  # fmt: skip
+def test_the_scale_covers_all_clear_intervals_and_half_of_the_others(
+    ends: list[float], scale: str, *, certain: bool
+) -> None:
+    result = compare_runs(runs("run_s", 1.0, 1.1), runs("run_s", 1.0, 1.1))
+    rows = [
+        dataclasses.replace(result.rows[0], change=0.0, interval=(-end, 0.0), is_clear=certain)
+        for end in ends
+    ]
+    lines = text.lines([dataclasses.replace(result, rows=rows)], ("A", "B"))
+    assert f"-{scale} " in next(line for line in lines if line.endswith("verdict"))
+
+
 def test_open_questions_have_a_way_to_answer_them() -> None:
     def runs_beside_others(mean_s: float, others: float) -> list[Reading]:
         return [Reading({"run_s": mean_s * share, "others_cpus": others}, {}, {})
