@@ -307,6 +307,10 @@ class RecordingsSource:
                     await self._read_to(min(self._now + time.monotonic() - began_s, self.last))
                     self._playing = self._now < self.last
 
+    async def read_interval(self) -> None:
+        """Reads the next interval at once, while nothing is played."""
+        await self._read_to(min(self._now + self.update_s, self.last))
+
     async def _read_to(self, moment: float) -> None:
         """Reads each recording up to this Unix time. After a jump back or far ahead, reading
         restarts shortly before it."""

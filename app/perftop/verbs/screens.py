@@ -254,7 +254,7 @@ def _fleet_source(args: argparse.Namespace) -> AnyFleetSource:
         if update_s is not None or remote is not None:
             option = "-i" if remote is None else "--remote"
             raise Failed(f"{option} is for live machines: {hosts[0]} has recordings", USAGE)
-        return sources.RecordingsSource(Path(hosts[0]))
+        return sources.RecordingsSource(Path(hosts[0]), playing=not args.json)
     if path := next((host for host in hosts if "/" in host and "://" not in host), None):
         raise Failed(f"no machine or directory {path}; fleet reads only one directory", USAGE)
     return sources.SshSource(host_names(hosts, file), update_s or 1.0, remote=remote)
@@ -290,6 +290,7 @@ async def _print_lines(source: AnyFleetSource, count: int | None) -> int:
     from perftop.output.stat_lines import line_text
     from perftop.process.signals import on_signal
     from perftop.session.fleet import TableSelection
+    from perftop.verbs.fleet_sources import RecordingsSource
 
     caught_signals: list[int] = []
     feeding = asyncio.create_task(source.run())
@@ -326,7 +327,9 @@ async def _print_lines(source: AnyFleetSource, count: int | None) -> int:
                         last_ends[machine.name] = max(event.end, last_ends.get(machine.name, 0.0))
             sys.stdout.flush()
             count = 0 if source.is_over else None if count is None else count - 1
-            if count != 0:
+            if count != 0 and isinstance(source, RecordingsSource):
+                await source.read_interval()
+            elif count != 0:
                 await asyncio.wait([feeding], timeout=source.update_s)
     finally:
         feeding.cancel()

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import re
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import command
 import fake_ssh
+import numpy as np
 import pytest
 from fakes import CpuLoad
 from fakes import Machine as FakeMachine
@@ -296,6 +298,17 @@ def test_lines_report_whether_a_machine_responds(night: Path) -> None:
     result = command.run_in_process("fleet", str(night), "--json", "-n", "1")
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert {line["machine"]: line["answers"] for line in lines} == {"n1": True, "n2": False}
+
+
+def test_lines_of_recordings_are_printed_as_fast_as_they_are_read(night: Path) -> None:
+    began_s = time.monotonic()
+    result = command.run_in_process("fleet", str(night), "--json")
+    assert time.monotonic() - began_s < 30, "the recordings cover 60 s"
+    lines = map(json.loads, result.stdout.splitlines())
+    times = [line["time"] for line in lines if line.get("machine") == "n1" and "time" in line]
+    assert np.diff(times)[:-1] == pytest.approx(1.0)
+    assert len(times) == 60
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 async def test_damage_to_one_recording_is_reported_and_does_not_affect_others(night: Path) -> None:
