@@ -194,6 +194,11 @@ CLEAR_LINE = "\r\x1b[K"
 """Moves the cursor of a terminal to the start of the line, and clears the line."""
 
 
+def signed(value: float, digits: int) -> str:
+    """Formats a number with its sign, which is a minus (not a hyphen) if it is negative."""
+    return f"{value:+z.{digits}f}".replace("-", "−")
+
+
 def show_progress(text: str) -> None:
     """Shows a line on stderr, if that is a terminal, in place of the one shown before; '' clears
     it."""

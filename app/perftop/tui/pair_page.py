@@ -12,7 +12,7 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Floats
-from perftop.base.text import GHZ, clock_time, cut, fit, join_words, percent
+from perftop.base.text import GHZ, clock_time, cut, fit, join_words, percent, signed
 from perftop.draw import charts
 from perftop.draw.charts import Glyphs, chart_lines
 from perftop.draw.columns import Run
@@ -301,7 +301,7 @@ def pair_page(pair: PairState) -> list[Line]:
         lines.append((overlay(merge_runs(faded, pair.width), x, stroke), state))
     blank: Run = (" " * LABEL_WIDTH, "text")
     ticks = time_axis.ticks(pair.axis, None)
-    label = f" {pair.cursor_s:+.1f} s "
+    label = f" {signed(pair.cursor_s, 1)} s "
     x = max(0, min(pair.cells - len(label), pair.cursor_cell - len(label) // 2))
     times = time_axis.times_line(pair.axis, ticks)
     times = overlay(times, x, [(label, "label")], whole_words=True)
@@ -343,14 +343,14 @@ def _verdict_lines(pair: PairState) -> list[Line]:
     verdict = _pair_verdict(comparison)
     if pair.range_s is not None:
         start, end = pair.range_s
-        verdict = verdict.with_first_evidence(f"{start:+.1f} to {end:+.1f} s only")
+        verdict = verdict.with_first_evidence(f"{signed(start, 1)} to {signed(end, 1)} s only")
     report_key: list[Run] = [(pair.captions["report"], "key"), (" diff as text", "dim")]
-    keys: list[Piece] = [(1, _work_runs(comparison, ascii_=pair.ascii)), (0, report_key)]
+    keys: list[Piece] = [(1, _work_runs(comparison)), (0, report_key)]
     losses = loss_line(verdict, pair.width, keys, pair.glyphs, "B lost")
     return [verdict_line(verdict, pair.width), losses]
 
 
-def _work_runs(comparison: Comparison, *, ascii_: bool) -> list[Run]:
+def _work_runs(comparison: Comparison) -> list[Run]:
     """Returns the difference in instructions per second, and its factors; [] if one of them is
     unknown."""
     rows = {row.number.key: row for row in comparison.rows}
@@ -361,10 +361,9 @@ def _work_runs(comparison: Comparison, *, ascii_: bool) -> list[Run]:
         factors[name] = rows[key].side_b / rows[key].side_a
 
     def change(key: str, factor: float) -> Run:
-        text = f"{100 * (factor - 1):+z.1f}"
         worse = NUMBERS[key].better_sign * (1 - factor)
         style = "alarm" if worse >= MIN_ALARM_SHARE else "text"
-        return text if ascii_ else text.replace("-", "−"), style
+        return signed(100 * (factor - 1), 1), style
 
     runs: list[Run] = [("work per second ", "dim"), change("ipc", prod(factors.values()))]
     runs.append((" %:", "dim"))
@@ -478,7 +477,7 @@ def _verdict_runs(pair: PairState, key: str) -> list[list[Run]]:
         return []
     style = "alarm" if row.verdict == "worse" else "bright" if row.is_clear else "dim"
     room = pair.verdict_width - 1
-    change = change_text(row, "+-" if pair.ascii else "±").strip().replace("-", "−")
+    change = change_text(row, "+-" if pair.ascii else "±").strip()
     a, b = (format_like(row.number, value, row.side_a) for value in (row.side_a, row.side_b))
     texts = [f"{change} {verdict_word(row)}", f"{a}, {b} {unit_of(row.number)}"]
     lines: list[list[Run]] = [[(f" {cut(texts[0], room)}", style)]]
@@ -494,7 +493,7 @@ def _verdict_runs(pair: PairState, key: str) -> list[list[Run]]:
         track, origin_ns = pair.tracks[worse_side], pair.origins_ns[worse_side]
         episodes = track.session.episodes(*track.ends_ns)
         starts_s = [(e.start_ns - origin_ns) / 1e9 for e in episodes if (e.kind, e.cause) == cause]
-        start = f", {min(starts_s):+.0f} s" if starts_s else ""
+        start = f", {signed(min(starts_s), 0)} s" if starts_s else ""
         name = cut(cause_of(cause[1]).name, room - 2 - len(start))
         sign = f" {kind_of_cause(*cause).marker} ", "alarm" if row.is_clear else "dim"
         lines.append([sign, (name, "text"), (start, "dim")])

@@ -20,6 +20,7 @@ from perftop.base.text import (
     brief_duration,
     count_noun,
     show_progress,
+    signed,
     supports_colour,
     supports_unicode,
     terminal_text,
@@ -259,7 +260,8 @@ def fact_rows(answer: Answer, ramp: Ramp, width: int) -> list[str]:
         # the clock of wide code compared with scalar code, and the cost of switching
         isa, difference_hz = answer["isa"], abs(ramp.steady_hz - ramp.scalar_hz)
         is_same = difference_hz <= max(ramp.error_hz, MAX_SAME_DIFFERENCE * ramp.scalar_hz)
-        change = "no different" if is_same else _percent_text(ramp.steady_hz / ramp.scalar_hz - 1)
+        change_percent = 100 * (ramp.steady_hz / ramp.scalar_hz - 1)
+        change = "no different" if is_same else f"{signed(change_percent, 1)} %"
         scalar = f"scalar code runs at {ramp.scalar_hz / 1e9:.3f} {unit_name(answer)}"
         rows.append(("level", f"{scalar}: {isa} {change}"))
         if len(ramp.switch_s) == 2:
@@ -308,14 +310,10 @@ def _source_rows(answer: Answer, ramp: Ramp) -> list[tuple[str, str]]:
         elif abs(deviation) <= MAX_CHAIN_DEVIATION:
             text += f"; {chain}, {cycles} cycles each, agrees to {abs(100 * deviation):.1f} %"
         else:
-            chain_text = f"{ramp.chain_hz / 1e9:.2f} GHz, {_percent_text(deviation)}"
+            chain_text = f"{ramp.chain_hz / 1e9:.2f} GHz, {signed(100 * deviation, 1)} %"
             reason = f"its steps do not take {cycles} cycles here, or the counter is wrong"
             text += f"; but {chain} shows {chain_text}: {reason}"
     return [("busy clock", text)]
-
-
-def _percent_text(share: float) -> str:
-    return f"{100 * share:+.1f} %".replace("-", "−")
 
 
 _GAP_KINDS = (

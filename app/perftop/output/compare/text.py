@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import nan
 
-from perftop.base.text import count_noun, safe_text, terminal_text, wrap_text
+from perftop.base.text import count_noun, safe_text, signed, terminal_text, wrap_text
 from perftop.draw.columns import Column, Run, join_columns
 from perftop.model.kinds import cause_of
 from perftop.model.numbers import SMALL_SHARE_ENDS
@@ -79,9 +79,9 @@ def lines(
     text_lines = styled_lines(wrap_text(answer, WIDTH), "open" if is_open else "bold")
     text_lines += ["", *styled_lines(_machine_lines(comparisons[0], names))]
     for phase in comparisons:
-        change, runs = ("B - A ± 95 %", "⠛ A ⣤ B") if unicode else ("B - A +- 95 %", "' A . B")
+        change, runs = ("B − A ± 95 %", "⠛ A ⣤ B") if unicode else ("B - A +- 95 %", "' A . B")
         half, end = SCALE_CELLS // 2, f"{100 * scale:.0f} %"
-        scale_heading = f"{f'-{end}':<{half}}0{f'+{end}':>{half}}"
+        scale_heading = f"{f'−{end}':<{half}}0{f'+{end}':>{half}}"
         titles = [_runs_heading(phase), "A", "B", change, runs, scale_heading, "verdict"]
         text_lines += ["", draw_line(join_columns(COLUMNS, [(title, "dim") for title in titles]))]
         text_lines += [draw_line(_row(phase, row, scale, unicode=unicode)) for row in phase.rows]
@@ -179,7 +179,7 @@ def change_text(row: Row, sign: str) -> str:
         return f"x{1 + row.change:.0f}  "
     half = max((abs(end - row.change) for end in row.interval or ()), default=0.0)
     digits = int(max(abs(row.change), half) < 1)
-    text = f"{100 * row.change:+z.{digits}f}"
+    text = signed(100 * row.change, digits)
     if row.interval is not None:
         size = f"{100 * half:.{digits}f}" if half < MAX_RATIO else f">{100 * MAX_RATIO - 1:.0f}"
         text += f"{sign:>2}{size}"

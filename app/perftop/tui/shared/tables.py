@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isfinite, isnan, nan
 
-from perftop.base.text import ELLIPSIS, clock_time, fit
+from perftop.base.text import ELLIPSIS, clock_time, fit, signed
 from perftop.draw import columns, theme
 from perftop.draw.columns import Cell, Column, Run
 from perftop.draw.strips import panel_title, safe_cells, wrap_line
@@ -357,7 +357,7 @@ def comparison_panel(
         a, b = values
         digits = 2 if unit == "CPUs" else 1
         texts = [f"{value:.{digits}f}" if isfinite(value) else "–" for value in (a, b)]
-        difference = f"{b - a:+z.{digits}f}" if isfinite(b - a) else "–"
+        difference = signed(b - a, digits) if isfinite(b - a) else "–"
         style = "alarm" if is_loss and b - a > MIN_DIFFERENCE else "bright"
         styles = "text", "dim", "text", style, "dim"
         cells = zip((name, *texts, difference, unit), styles, strict=True)
