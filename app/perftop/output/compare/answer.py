@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from math import sqrt
 from statistics import fmean, variance
 
-from perftop.base.text import count_noun, join_words, percent, safe_text
+from perftop.base.text import count_noun, join_words, percent, safe_text, signed
 from perftop.model.kinds import cause_of, kind_of_cause
 from perftop.output.compare.comparison import (
     MIN_DIFFERENCE,
@@ -43,9 +43,9 @@ def headline(comparisons: Sequence[Comparison]) -> str:
 
 
 def answer_sentences(comparisons: Sequence[Comparison]) -> list[str]:
-    """Returns a sentence about the run time, with a reason, if it clearly differs or if there is
-    only one run per side; then one about the clear difference with the highest `clarity`. If only
-    the latter is clear, it is first, and the run time second."""
+    """Returns a sentence about the time of the run or of a phase, with a reason, if it clearly
+    differs or if there is only one run per side; then one about the clear difference with the
+    highest `clarity`. If only the latter is clear, it is first, and the time second."""
     rows = [(phase, row) for phase in comparisons for row in phase.rows if row.is_clear]
     phase, row = max(rows, key=lambda pair: pair[1].clarity, default=(None, None))
     if phase is None or row is None:
@@ -57,8 +57,8 @@ def answer_sentences(comparisons: Sequence[Comparison]) -> list[str]:
     time = next((r for r in phase.rows if r.number.key in TIME_KEYS), None)
     reason = _cause_text(phase, row)
     text = f"{_difference_text(row)}{reason}."
-    if time is not None and time.number.key == "run_s" and time.verdict == ONE_RUN:
-        return [*_one_run_sentences(phase, time), f"{place}{text}"]
+    if one_run := _one_run_sentences(comparisons):
+        return [*one_run, f"{place}{text}"]
     if time is None or time is row or time.interval is None:
         return [f"{place}{text}"]
     if not time.is_clear:
@@ -67,12 +67,19 @@ def answer_sentences(comparisons: Sequence[Comparison]) -> list[str]:
     return [f"{place}{_difference_text(time)}{time_reason}.", f"{text[:1].upper()}{text[1:]}"]
 
 
-def _one_run_sentences(phase: Comparison, time: Row) -> list[str]:
-    """Returns the difference between the times of two runs with a reason for it, and a caveat."""
+def _one_run_sentences(comparisons: Sequence[Comparison]) -> list[str]:
+    """Returns the difference between the times of two runs, or of the phase whose time differs
+    most, with a reason for it, and a caveat; [] if there are several runs or no times."""
+    times = [(phase, row) for phase in comparisons for row in phase.rows
+             if row.number.key in TIME_KEYS and row.verdict == ONE_RUN]  # fmt: skip
+    if not times:
+        return []
+    phase, time = max(times, key=lambda pair: abs(pair[1].side_b - pair[1].side_a))
     if abs(time.change) < RESOLUTION:
         return ["B took as long as A (one run per side)."]
     longer = "longer" if time.change > 0 else "less time"
-    text = f"B took {time.size_text} {longer}{_reason_text(phase, time)}."
+    place = f" in {safe_text(phase.label, MAX_NAME_LENGTH)}" if phase.label else ""
+    text = f"B took {time.size_text} {longer}{place}{_reason_text(phase, time)}."
     return [text, "This may be chance: one run per side."]
 
 
@@ -126,7 +133,7 @@ def _difference_text(row: Row) -> str:
 
 
 def _possible_difference_text(phase: Comparison, row: Row, place: str = "") -> str:
-    low, high = (f"{100 * end:+z.1f}".replace("-", "−") for end in row.interval or ())
+    low, high = (signed(100 * end, 1) for end in row.interval or ())
     name = row.number.plain_name
     limits = f"{low} to {high}" if low != high else "less than 0.1"
     runs = " in these two runs" if phase.within_runs else ""
@@ -161,12 +168,10 @@ def _sentences_without_difference(comparisons: Sequence[Comparison]) -> list[str
     phases.sort(key=lambda pair: pair[1].number.key not in TIME_KEYS)
     with_noise = [pair for pair in phases if pair[1].interval is not None]
     rows = [row for _, row in phases]
-    for phase, row in phases:
-        if row.number.key == "run_s" and row.verdict == ONE_RUN:
-            sentences = _one_run_sentences(phase, row)
-            if with_noise and not phase.extra_loss:
-                sentences.append("No rate differs by more than the noise.")
-            return sentences
+    if sentences := _one_run_sentences(comparisons):
+        if with_noise and not any(phase.extra_loss for phase in comparisons):
+            sentences.append("No rate differs by more than the noise.")
+        return sentences
     if not with_noise or any(row.verdict == UNSTEADY for row in rows):
         # the cause whose lost time differs most
         largest = max(comparisons, key=lambda p: max(map(abs, p.extra_loss.values()), default=0.0))

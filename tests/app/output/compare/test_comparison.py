@@ -344,6 +344,21 @@ def test_the_reason_acts_in_the_direction_of_the_run_time(
     assert words == f"B took 6.1 % longer{text}. This may be chance: one run per side."
 
 
+def test_of_single_runs_the_phase_whose_length_differs_most_comes_first() -> None:
+    """It was once 'Inconclusive', or that busy time is the same in the first phase."""
+
+    def reading(length_s: float, lost: float) -> list[Reading]:
+        return [Reading({"length_s": length_s}, {}, {WAIT: lost})]
+
+    load = "load", reading(1.0, 0.1), reading(1.5, 0.3)
+    solve = "solve", reading(6.3, 0.1), reading(8.4, 0.3)
+    words = headline(compare([load, solve]))
+    assert words == (
+        "B took 33.3 % longer in solve: it lost 20.0 points more time in the queue. "
+        "This may be chance: one run per side."
+    )
+
+
 def test_a_culprit_is_named_if_all_runs_of_the_side_that_lost_more_name_it() -> None:
     draw = random.Random(6)
 
