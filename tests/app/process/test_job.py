@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import os
 import signal
+import struct
 import subprocess
 import sys
 import termios
@@ -311,6 +313,18 @@ def test_the_end_of_much_output_is_kept() -> None:
     output_lines.split_lines()
     assert visible_lines(output_lines)[-1] == "999999"
     assert output_lines.dropped_count + len(output_lines) == 1_000_001
+    for piece, skipped in ((b"\n", 0), (bytes(1 << 20), 0), (b"x", 1)):
+        output_lines.add(piece)
+        assert output_lines._skipped_lines == skipped
+
+
+def test_only_a_new_size_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal, sizes = JobTerminal.__new__(JobTerminal), list[tuple[int, ...]]()
+    terminal.size, terminal._terminal_fd = (80, 24), -1
+    monkeypatch.setattr(fcntl, "ioctl", lambda *to: sizes.append(struct.unpack("4H", to[2])))
+    for size in ((80, 24), (0, 24), (80, 0), (80, 1), (80, 1)):
+        terminal.resize(*size)
+    assert sizes == [(1, 80, 0, 0)]
 
 
 # --- keys pressed while a command runs

@@ -7,6 +7,7 @@ import getpass
 import json
 import os
 import pwd
+import re
 import shlex
 import shutil
 import site
@@ -15,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import fake_ssh
 import pytest
@@ -45,12 +47,53 @@ def test_arguments_arrive_unchanged(words: list[str]) -> None:
     assert {*argv} >= {"ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3"}
 
 
-@pytest.mark.parametrize("name", ["-oProxyCommand=x", "", "a b", "a\nb", "x" * 300])
+@pytest.mark.parametrize("name", ["-oProxyCommand=x", "", "a b", "a\nb", "x" * 256])
 def test_a_host_name_that_looks_like_an_option_is_refused(name: str) -> None:
     with pytest.raises(Failed, match="--host") as caught:
         ssh_command(name, [])
     assert caught.value.status == 2
     assert run_in_process("stat", f"--host={name}", "-n1").returncode == 2
+
+
+@pytest.mark.parametrize(("code", "stderr", "programs", "text", "status"), [
+    (None, "", False, "ended without an error message", 1),
+    (0, "", False, "ended without an error message", 1),
+    (-1, "", True, "ended by signal 1 without an error message; its registers stay", 1),
+    (143, "x", False, "ended by signal 15", 1), (129, "", False, "ended by signal 1", 1),
+    (128, "", False, "ended without an error message", 128),
+    (130, "", False, "ended without an error message", 130),
+    (3, "a\nperfprobe: no rights\n", True, "^no rights$", 3), (0, "x", False, "ended without", 1),
+])  # fmt: skip
+def test_the_end_of_a_probe_has_a_reason(
+    code: int | None, stderr: str, text: str, status: int, *, programs: bool
+) -> None:
+    probe = launch.Probe.__new__(launch.Probe)
+    probe.host, probe._argv, probe._reader, probe.process = None, ["perfprobe"], Mock(), Mock()
+    probe.process.returncode, probe._stderr, probe._programs = code, stderr.encode(), programs
+    failed = probe._failure()
+    assert failed.status == status
+    with pytest.raises(Failed, match=text):
+        raise failed
+    probe.failure_raised = probe._measures_once = False
+    has_failed = programs and code is not None and (bool(stderr) or not 0 <= code <= 128)
+    assert (probe.end() is not None) == has_failed
+
+
+@pytest.mark.parametrize(("sudo", "status", "line", "text"), [
+    (False, 0, "", None), (False, 1, "perfprobe: x", None), (False, 128, "x", None),
+    (False, 126, "bash: perfprobe: Permission denied", "n7: no perfprobe there: bash"),
+    (False, 127, "", "n7: no perfprobe there: not found"),
+    (True, 127, "bash: sudo: command not found", "n7: no sudo there.*root@n7"),
+    (True, 1, "sudo: perfprobe: command not found", "n7: no perfprobe there: sudo"),
+    (True, 126, "", "n7: no perfprobe there"), (False, -1, "bye", "the connection ended: bye"),
+    (False, 255, "", "n7: the connection ended$"),
+])  # fmt: skip
+def test_the_status_of_ssh_names_the_step_that_failed(
+    status: int, line: str, text: str | None, *, sudo: bool
+) -> None:
+    failed = launch.ssh_failure(ssh_command("n7", [], sudo=sudo), status, [line, ""])
+    assert (failed is None) == (text is None)
+    assert failed is None or re.search(str(text), str(failed))
 
 
 def test_the_remote_shell_expands_the_home_directory() -> None:

@@ -21,7 +21,7 @@ from roots import DATA
 
 from perfprobe import wire
 from perftop.base.errors import DAMAGED, Failed
-from perftop.recording.file import PipedRecording, Recording
+from perftop.recording.file import WINDOW_BYTES, PipedRecording, Recording
 from perftop.session.packing import BLOCK_MESSAGES, Recorder
 
 
@@ -69,7 +69,8 @@ def test_a_damaged_length_does_not_cause_a_huge_read(tmp_path: Path) -> None:
     damaged = wire.encode(replace(second, records={"x": bytes(2000)}))[:-1] + b"\0"
     assert damaged[:1] == b"\xc5"
     start = wire.encode(HELLO) + b"\0" + wire.encode(first)[1:]
-    data = start + b"\xc6\xff" + damaged + wire.encode(third)
+    gap = start + b"\xc6\xff" + damaged
+    data = gap.ljust(len(wire.encode(HELLO)) + WINDOW_BYTES + 10, b"\0") + wire.encode(third)
     tracemalloc.start()
     try:
         with open_recording(tmp_path, data) as recording:
@@ -227,6 +228,14 @@ def first_is_missing(blocks: array[int]) -> None:
     del blocks[:2]
 
 
+def first_is_twice_there(blocks: array[int]) -> None:
+    blocks[:2] = blocks[:2] + blocks[:2]
+
+
+def last_is_cut(blocks: array[int]) -> None:
+    del blocks[-1]
+
+
 def beyond_the_file(blocks: array[int]) -> None:
     blocks[2] = 2**63
 
@@ -243,7 +252,8 @@ def another_time(blocks: array[int]) -> None:
     blocks[3] += 1
 
 
-INVALID_INDEXES = [first_is_missing, beyond_the_file, out_of_order, between_messages, another_time]
+INVALID_INDEXES = [first_is_missing, first_is_twice_there, last_is_cut, beyond_the_file,
+                   out_of_order, between_messages, another_time]  # fmt: skip
 
 
 @pytest.mark.parametrize("falsify", INVALID_INDEXES)

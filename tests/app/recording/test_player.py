@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import replace
+from math import inf, isnan
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +21,7 @@ from synth import SAMPLE_NS
 from perfprobe import wire
 from perftop.model.kinds import Episode
 from perftop.recording.file import Recording
-from perftop.recording.player import WARM_UP_NS, Playback, Seeker, frame_range
+from perftop.recording.player import WARM_UP_NS, Playback, PlayClock, Seeker, frame_range
 from perftop.session.episodes import RecordingEpisodes
 from perftop.session.history import History
 from perftop.session.packing import TimedMessage
@@ -37,6 +39,7 @@ def simulated_messages(scenario: str, seconds: int) -> tuple[wire.Hello, Sequenc
 def test_a_cpu_that_went_offline_long_before_is_offline(tmp_path: Path) -> None:
     """The CPU's note is earlier than all messages that are read."""
     machine = Machine(cores=2)
+    machine.hello.topology[2] = replace(machine.hello.topology[2], online=False)  # it comes online
     messages: list[TimedMessage] = [machine.frame(seq) for seq in range(300)]
     machine.offline_cpus.add(3)
     gone = wire.Note("hotplug", 300 * SAMPLE_NS - 1, data={"cpu": 3, "online": False})
@@ -44,6 +47,7 @@ def test_a_cpu_that_went_offline_long_before_is_offline(tmp_path: Path) -> None:
     path = write_recording(tmp_path / "file", machine.hello, messages)
     with Recording(path) as recording:
         playback = Playback(recording, 450 * SAMPLE_NS)
+        assert isnan(playback.cost)
         playback.sample()
     assert [row.online for row in playback.session.topology] == [True, True, True, False]
     assert playback.session.online.tolist() == [True, True, True, False]
@@ -55,10 +59,20 @@ def test_near_times_are_played_to_and_far_ones_jumped_to(tmp_path: Path) -> None
     with Recording(write_recording(tmp_path / "file", machine.hello, messages)) as recording:
         seeker = Seeker(recording, RecordingEpisodes(), lambda: 0.0, lambda _: None)
         here = asyncio.run(seeker.go(None, S))
-        assert asyncio.run(seeker.go(here, 60 * S)) is here
-        assert asyncio.run(seeker.go(here, 62 * S)) is here
+        assert asyncio.run(seeker.go(here, 61 * S)) is here
+        assert here.ends_ns is not None
+        assert asyncio.run(seeker.go(here, here.ends_ns[0])) is here
         here = asyncio.run(seeker.go(None, S))
-        assert asyncio.run(seeker.go(here, 62 * S)) is not here
+        assert asyncio.run(seeker.go(here, 61 * S + 1)) is not here
+
+
+@pytest.mark.parametrize(("steps", "speed"), [(0, 1.0), (1, 2.0), (-99, 0.25), (99, inf)])
+def test_a_recording_is_played_at_the_chosen_speed(steps: int, speed: float) -> None:
+    clock = PlayClock()
+    clock.change_speed(steps)
+    assert clock.speed == speed
+    clock.begin(S, 100.0)
+    assert clock.now_ns(102.0) == S + 2 * speed * S
 
 
 @pytest.mark.parametrize("room", [100_000, 10_000_000])

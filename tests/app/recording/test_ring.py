@@ -96,8 +96,10 @@ def test_kept_spans_have_whole_parts_and_overlapping_ones_are_joined(tmp_path: P
         box.keep_span("smi", 85 * S, (until - 5) * S)  # ends before the first one
         feed(box, until - 10, until)
     feed(box, 120, 200)
-    box.keep_span("steal", 80 * S, 120 * S)  # the time is in the past
+    box.keep_span("steal", 80 * S, 200 * S - SAMPLE - 1)  # the time is in the past
     (path,) = kept_spans(tmp_path / "box")
+    box.keep_span("smi", 190 * S, 200 * S - SAMPLE)
+    assert len(kept_spans(tmp_path / "box")) == 2
     assert path.stem.endswith("-steal")
     first, last = span(path)
     assert 80 - PART / S <= first <= 80
@@ -108,15 +110,15 @@ def test_overlapping_spans_are_joined_up_to_twice_the_length_of_the_ring(tmp_pat
     box = ring(tmp_path / "box")
     feed(box, 0, 90)
     box.keep_span("steal", 80 * S, 100 * S)
-    box.keep_span("steal", 85 * S, 195 * S)
+    box.keep_span("steal", 100 * S, 200 * S)
     box.keep_span("smi", 90 * S, 201 * S)  # too long, and continues only after the first one
-    feed(box, 90, 200)
+    feed(box, 90, 201)
     box.keep_span("smi", 150 * S, 260 * S)
-    feed(box, 200, 300)
+    feed(box, 201, 300)
     spans = {path.stem.split("-", 2)[2]: span(path) for path in kept_spans(tmp_path / "box")}
     assert spans == {
-        "steal": pytest.approx((80, 195), abs=PART / S),
-        "smi": pytest.approx((195, 260), abs=PART / S),
+        "steal": pytest.approx((80, 200), abs=PART / S),
+        "smi": pytest.approx((200, 260), abs=PART / S),
     }
 
 
@@ -258,6 +260,15 @@ def test_a_part_begins_with_the_online_cpus(tmp_path: Path) -> None:
     box.end()
     with RecordingDirectory(tmp_path / "box") as parts:
         assert [row.online for row in parts.hello.topology] == [True, False]
+
+
+@pytest.mark.parametrize(("length_s", "part_s"), [
+    (29, 1), (60, 2), (1800, 60), (3600, 60),
+])  # fmt: skip
+def test_a_ring_has_thirty_parts_or_more_of_at_most_a_minute(
+    tmp_path: Path, length_s: int, part_s: int
+) -> None:
+    assert Ring(tmp_path / "box", HELLO, length_s * S, ROOM)._part_ns == part_s * S
 
 
 def test_a_long_episode_is_kept_at_both_ends() -> None:

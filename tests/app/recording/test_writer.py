@@ -273,7 +273,7 @@ def test_progress_is_shown_on_terminals_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "text"), [(940_400, "940 kB"), (3_440_000, "3.4 MB"), (1_204_000_000, "1.20 GB")]
+    ("count", "text"), [(940_400, "940 kB"), (10**6, "1.0 MB"), (10**9, "1.00 GB")]
 )
 def test_sizes_have_units(count: int, text: str) -> None:
     assert size_text(count) == text

@@ -287,9 +287,11 @@ def test_a_group_may_get_access(tmp_path: Path) -> None:
     path = tmp_path / "s"
     with listening_socket(path, os.getgid()):
         assert (mode(path), path.stat().st_gid) == (0o660, os.getgid())
-    with pytest.raises(Failed, match="no such group") as caught:
-        serving.group_id("no-such-group-there")
-    assert caught.value.status == 2
+    assert serving.group_id("4294967294") == 4294967294
+    for name in ("no-such-group-there", "4294967295"):
+        with pytest.raises(Failed, match="no such group") as caught:
+            serving.group_id(name)
+        assert caught.value.status == 2
 
 
 def test_only_an_unused_socket_is_replaced(tmp_path: Path) -> None:

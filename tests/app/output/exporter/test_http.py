@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from http.client import HTTPSConnection
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from exporter_page import series
@@ -100,6 +101,8 @@ def test_a_response_has_a_body_except_for_head() -> None:
     (PROMETHEUS, True),
     ("application/openmetrics-text;version=2.0.0,text/plain;q=0.5", False),
     ("application/openmetrics-text;q=0.2,text/plain;q=0.5", False),
+    ("application/openmetrics-text;q=0.5,text/plain;q=0.5", True),
+    ("application/openmetrics-text;q=2,text/plain", False),
     ("application/openmetrics-text;q=0", False),
     ("application/openmetrics-text;q=nan", False),
     (";;,=,q=;q", False),
@@ -129,6 +132,26 @@ async def test_requests_may_arrive_in_any_pieces() -> None:
             await asyncio.sleep(0)
         assert await reader.read() == whole
         writer.close()
+
+
+@pytest.mark.parametrize(("pieces", "answer"), [
+    ([b"\n\n"], b" 400 "), ([b"x" * 8192], b""), ([b"x" * 8193], b" 431 "),
+    ([b"x" * 8192, b"\n\n"], b" 400 "), ([b"x" * 8192, b"x\n\n"], b" 431 "),
+])  # fmt: skip
+async def test_a_request_has_at_most_8_kilobytes(pieces: list[bytes], answer: bytes) -> None:
+    """After the answer, 64 kB are discarded before the connection is closed."""
+    transport = Mock(spec=asyncio.Transport)
+    connection = serving.Connection(PageServer(BODY.get))
+    connection.connection_made(transport)
+    for piece in pieces:
+        connection.data_received(piece)
+    sent = b"".join(call.args[0] for call in transport.write.call_args_list)
+    assert sent[8:13] == answer
+    if answer:
+        for size, aborted in ((1 << 16, False), (1, True)):
+            connection.data_received(bytes(size))
+            assert transport.abort.called is aborted
+    connection.drop()
 
 
 async def test_headers_of_10_megabytes_are_refused_and_not_buffered() -> None:
