@@ -85,7 +85,7 @@ int pp_current_cpu(void)
     return sched_getcpu();
 }
 
-int pp_cpu_only(int cpu, struct pp_cpu_mask *mask)
+int pp_single_cpu_mask(int cpu, struct pp_cpu_mask *mask)
 {
     if (cpu < 0 || cpu >= PP_CPU_MAX)
         return -EINVAL;

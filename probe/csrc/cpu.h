@@ -75,6 +75,6 @@ struct timespec pp_timespec(uint64_t ns);
 void pp_sleep_until(uint64_t ns);
 
 /* Creates a mask with only this CPU. -EINVAL: no kernel has a CPU with this number. */
-int pp_cpu_only(int cpu, struct pp_cpu_mask *mask);
+int pp_single_cpu_mask(int cpu, struct pp_cpu_mask *mask);
 
 #endif

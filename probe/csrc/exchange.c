@@ -13,8 +13,8 @@ enum {
 };
 
 /* Memory that the caller and the responder, a thread on the other CPU, share. */
-struct table {
-    _Alignas(LINE) _Atomic uint64_t turn; /* odd: the responder's; even: the caller's; or OVER */
+struct shared_turns {
+    _Alignas(LINE) _Atomic uint64_t turn; /* odd: the responder's; even: the caller's; or ENDED */
     uint64_t received;                    /* stamp of the responder in its turn */
     _Alignas(LINE) uint64_t end_ns;       /* ns of CLOCK_MONOTONIC; constant, like the mask */
     int cpu;
@@ -22,68 +22,68 @@ struct table {
     int rc;                  /* written by the responder at its end */
 };
 
-static const uint64_t OVER = UINT64_MAX;
-static const uint64_t PLACING = UINT64_MAX - 1; /* the responder is not on its CPU yet */
+static const uint64_t ENDED = UINT64_MAX;
+static const uint64_t MOVING = UINT64_MAX - 1; /* the responder is not on its CPU yet */
 
 /* Spins until this turn begins. False: the exchanges are over, or the time is up. */
-static bool wait_for_turn(struct table *table, uint64_t turn)
+static bool wait_for_turn(struct shared_turns *shared, uint64_t turn)
 {
     for (;;) {
         for (int i = 0; i < SPINS; i++) {
-            uint64_t now = pp_load_acquire(&table->turn);
+            uint64_t now = pp_load_acquire(&shared->turn);
 
-            if (now == turn || now == OVER)
+            if (now == turn || now == ENDED)
                 return now == turn;
         }
-        if (pp_clock_ns(CLOCK_MONOTONIC) > table->end_ns)
+        if (pp_clock_ns(CLOCK_MONOTONIC) > shared->end_ns)
             return false;
     }
 }
 
 static void *responder_main(void *arg)
 {
-    struct table *table = arg;
+    struct shared_turns *shared = arg;
     int cpu;
 
-    table->rc = -pthread_setaffinity_np(pthread_self(), sizeof table->mask,
-                                        (cpu_set_t *)&table->mask);
-    pp_store_release(&table->turn, table->rc ? OVER : 0);
-    if (table->rc)
+    shared->rc = -pthread_setaffinity_np(pthread_self(), sizeof shared->mask,
+                                        (cpu_set_t *)&shared->mask);
+    pp_store_release(&shared->turn, shared->rc ? ENDED : 0);
+    if (shared->rc)
         return NULL;
     cpu = sched_getcpu();
-    for (uint64_t turn = 1; wait_for_turn(table, turn); turn += 2) {
-        table->received = pp_rdtsc();
-        pp_store_release(&table->turn, turn + 1);
+    for (uint64_t turn = 1; wait_for_turn(shared, turn); turn += 2) {
+        shared->received = pp_rdtsc();
+        pp_store_release(&shared->turn, turn + 1);
     }
-    table->rc = cpu != table->cpu || sched_getcpu() != cpu ? -EXDEV : 0;
+    shared->rc = cpu != shared->cpu || sched_getcpu() != cpu ? -EXDEV : 0;
     return NULL;
 }
 
 int pp_exchange_stamps(int cpu, uint32_t n, uint64_t limit_ns, pp_exchange *out)
 {
-    struct table table = {
-        .turn = PLACING, .end_ns = pp_clock_ns(CLOCK_MONOTONIC) + limit_ns, .cpu = cpu};
+    struct shared_turns shared = {
+        .turn = MOVING, .end_ns = pp_clock_ns(CLOCK_MONOTONIC) + limit_ns, .cpu = cpu};
     int here = sched_getcpu(), rc;
     pthread_t thread;
     uint32_t done = 0;
 
-    rc = pp_cpu_only(cpu, &table.mask);
+    rc = pp_single_cpu_mask(cpu, &shared.mask);
     if (rc == 0)
-        rc = -pthread_create(&thread, NULL, responder_main, &table);
+        rc = -pthread_create(&thread, NULL, responder_main, &shared);
     if (rc)
         return rc;
-    for (uint64_t turn = 1; wait_for_turn(&table, turn - 1) && done < n; turn += 2) {
+    for (uint64_t turn = 1; wait_for_turn(&shared, turn - 1) && done < n; turn += 2) {
         out[done].sent = pp_rdtsc();
-        pp_store_release(&table.turn, turn);
-        if (!wait_for_turn(&table, turn + 1))
+        pp_store_release(&shared.turn, turn);
+        if (!wait_for_turn(&shared, turn + 1))
             break;
         out[done].returned = pp_rdtsc();
-        out[done].received = table.received;
+        out[done].received = shared.received;
         done++;
     }
-    pp_store_release(&table.turn, OVER);
+    pp_store_release(&shared.turn, ENDED);
     pthread_join(thread, NULL);
-    if (table.rc == 0 && sched_getcpu() != here)
+    if (shared.rc == 0 && sched_getcpu() != here)
         return -EXDEV;
-    return table.rc ? table.rc : (int)done;
+    return shared.rc ? shared.rc : (int)done;
 }

@@ -96,7 +96,7 @@ static int make_map(struct pp_idle *idle, char *log, uint32_t log_size)
 
 /* Initialises the rows: no state is known, but an LP that a core lacks is idle. `ahead_ns` is the
  * kernel's clock minus this process's. -EEXIST: two CPUs are the same LP of one core. */
-static int init_rows(struct pp_idle *idle, const pp_idle_place *places, uint32_t n,
+static int init_rows(struct pp_idle *idle, const pp_idle_thread *threads, uint32_t n,
                      int64_t ahead_ns)
 {
     struct pp_idle_head *head = idle->base;
@@ -109,10 +109,10 @@ static int init_rows(struct pp_idle *idle, const pp_idle_place *places, uint32_t
     head->cpus = idle->cpus;
     head->cores = idle->cores;
     for (uint32_t i = 0; i < n; i++) {
-        struct pp_idle_cpu *cpu = &cpus[places[i].cpu];
-        struct pp_idle_core *core = &cores[places[i].core];
+        struct pp_idle_cpu *cpu = &cpus[threads[i].cpu];
+        struct pp_idle_core *core = &cores[threads[i].core];
         uint64_t word = pp_read_once(&core->word);
-        uint64_t known = (uint64_t)4 << places[i].lp;
+        uint64_t known = (uint64_t)4 << threads[i].lp;
 
         if (word == 0)
             word = head->start_ns << PP_IDLE_SHIFT | PP_IDLE_ALL_KNOWN;
@@ -120,8 +120,8 @@ static int init_rows(struct pp_idle *idle, const pp_idle_place *places, uint32_t
             return -EEXIST;
         pp_write_once(&core->word, word & ~known);
         pp_write_once(&cpu->word, head->start_ns << PP_IDLE_SHIFT);
-        cpu->core = 1 + idle->cpus + places[i].core;
-        cpu->bits = 5u << places[i].lp;
+        cpu->core = 1 + idle->cpus + threads[i].core;
+        cpu->bits = 5u << threads[i].lp;
     }
     return 0;
 }
@@ -157,17 +157,17 @@ static int compare_clocks(const struct pp_idle *idle, uint32_t cpu, int64_t *ahe
 }
 
 /* Initialises the rows by the kernel's clock and makes them read-only for this process. */
-static int start_rows(struct pp_idle *idle, const pp_idle_place *places, uint32_t n, char *log,
+static int start_rows(struct pp_idle *idle, const pp_idle_thread *threads, uint32_t n, char *log,
                       uint32_t log_size)
 {
     int64_t ahead_ns = 0;
-    int rc = compare_clocks(idle, places[0].cpu, &ahead_ns);
+    int rc = compare_clocks(idle, threads[0].cpu, &ahead_ns);
 
     if (rc) {
         snprintf(log, log_size, "BPF_PROG_TEST_RUN\n");
         return rc;
     }
-    rc = init_rows(idle, places, n, ahead_ns);
+    rc = init_rows(idle, threads, n, ahead_ns);
     if (rc == 0 && mprotect(idle->base, idle->size, PROT_READ))
         rc = -errno;
     if (rc)
@@ -175,7 +175,7 @@ static int start_rows(struct pp_idle *idle, const pp_idle_place *places, uint32_
     return rc;
 }
 
-int pp_idle_make(const pp_idle_place *places, uint32_t n, int32_t swaps, pp_idle **out, char *log,
+int pp_idle_make(const pp_idle_thread *threads, uint32_t n, int32_t swaps, pp_idle **out, char *log,
                  uint32_t log_size)
 {
     struct pp_idle *idle;
@@ -189,7 +189,7 @@ int pp_idle_make(const pp_idle_place *places, uint32_t n, int32_t swaps, pp_idle
     idle->base = MAP_FAILED;
     rc = n ? 0 : -EINVAL;
     for (uint32_t i = 0; i < n && rc == 0; i++) {
-        const pp_idle_place *p = &places[i];
+        const pp_idle_thread *p = &threads[i];
 
         if (p->cpu >= PP_IDLE_MAX || p->core >= PP_IDLE_MAX || p->lp > 1)
             rc = -EINVAL;
@@ -201,20 +201,20 @@ int pp_idle_make(const pp_idle_place *places, uint32_t n, int32_t swaps, pp_idle
     if (rc == 0)
         rc = make_map(idle, log, log_size);
     if (rc == 0)
-        rc = init_rows(idle, places, n, 0);
+        rc = init_rows(idle, threads, n, 0);
     if (rc == 0)
         rc = load_program(idle, swaps, log, log_size);
     if (rc == 0)
-        rc = start_rows(idle, places, n, log, log_size);
+        rc = start_rows(idle, threads, n, log, log_size);
     *out = idle;
     return rc;
 }
 
-int pp_idle_open(const pp_idle_place *places, uint32_t n, pp_idle **out, char *log,
+int pp_idle_open(const pp_idle_thread *threads, uint32_t n, pp_idle **out, char *log,
                  uint32_t log_size)
 {
     pp_idle *idle = NULL;
-    int rc = pp_idle_make(places, n, PP_IDLE_SWAPS, &idle, log, log_size);
+    int rc = pp_idle_make(threads, n, PP_IDLE_SWAPS, &idle, log, log_size);
 
     if (rc == 0)
         rc = attach_program(idle, log, log_size);

@@ -20,7 +20,7 @@ struct pp_idle {
 
 /* Like pp_idle_open, but does not attach the program. `swaps` is its maximum number of attempts to
  * compare and swap. `out` must be closed after a failure, too. */
-int pp_idle_make(const pp_idle_place *places, uint32_t n, int32_t swaps, pp_idle **out, char *log,
+int pp_idle_make(const pp_idle_thread *threads, uint32_t n, int32_t swaps, pp_idle **out, char *log,
                  uint32_t log_size);
 
 /* Runs the program as for a transition of `cpu` into this state; with `on_cpu`, on that CPU. */

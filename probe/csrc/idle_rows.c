@@ -11,7 +11,7 @@ enum { ATTEMPTS = 256 }; /* maximum number of attempts to read a row consistentl
 
 /* --- rows ------------------------------------------------------------------------------------- */
 
-static const struct pp_idle_head *head_of(const void *base)
+static const struct pp_idle_head *map_head(const void *base)
 {
     return base;
 }
@@ -20,12 +20,12 @@ const struct pp_idle_cpu *pp_idle_cpu(const void *base, uint64_t cpu)
 {
     const struct pp_idle_cpu *rows = (const struct pp_idle_cpu *)base + 1;
 
-    return cpu < head_of(base)->cpus && rows[cpu].core ? &rows[cpu] : NULL;
+    return cpu < map_head(base)->cpus && rows[cpu].core ? &rows[cpu] : NULL;
 }
 
 const struct pp_idle_core *pp_idle_core(const void *base, uint64_t core)
 {
-    const struct pp_idle_head *head = head_of(base);
+    const struct pp_idle_head *head = map_head(base);
     const struct pp_idle_core *rows = (const struct pp_idle_core *)base + 1 + head->cpus;
 
     return core < head->cores && pp_read_once(&rows[core].word) ? &rows[core] : NULL;
@@ -79,7 +79,7 @@ int pp_idle_read_core(const void *base, uint64_t index, uint64_t *sums, int *kno
 
     if (core == NULL)
         return -ENOENT;
-    rc = read_sums(head_of(base), &core->word, PP_IDLE_CORE_SUMS, sums, &bits, &since);
+    rc = read_sums(map_head(base), &core->word, PP_IDLE_CORE_SUMS, sums, &bits, &since);
     if (rc)
         return rc;
     *known = (bits & PP_IDLE_ALL_KNOWN) == PP_IDLE_ALL_KNOWN;
@@ -97,7 +97,7 @@ static int read_cpu(const void *base, uint64_t index, uint64_t *sums, int *known
 
     if (cpu == NULL)
         return -ENOENT;
-    rc = read_sums(head_of(base), &cpu->word, PP_IDLE_CPU_SUMS, sums, &bits, &since);
+    rc = read_sums(map_head(base), &cpu->word, PP_IDLE_CPU_SUMS, sums, &bits, &since);
     if (rc)
         return rc;
     *known = (bits & PP_IDLE_ALL_KNOWN) != 0;

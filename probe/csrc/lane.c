@@ -33,7 +33,7 @@ static void read_slots(struct pp_lane *lane, const struct pp_lane_row *row, cons
     for (uint32_t i = 0; i < row->plan.n_slots; i++) {
         uint32_t column = slots[i].column;
         int rc = pp_slot_read(&slots[i], &values[column]);
-        uint64_t filled = rc == 0 ? pp_slot_filled(&slots[i]) : 0;
+        uint64_t filled = rc == 0 ? pp_slot_column_mask(&slots[i]) : 0;
 
         if (rc)
             failed = -rc;
@@ -46,7 +46,7 @@ static void read_slots(struct pp_lane *lane, const struct pp_lane_row *row, cons
 
 static bool checks_cpu(const struct pp_lane *lane)
 {
-    return lane->schedule->check_cpu && lane->cpu != PP_ANYWHERE;
+    return lane->schedule->check_cpu && lane->cpu != PP_UNPINNED_CPU;
 }
 
 /* Reads `n` rows into an entry, between two stamps. Writes flags and stamps of the rows, and clears
@@ -121,7 +121,7 @@ static bool read_all(struct pp_lane *lane, enum pp_clock clock, uint64_t *entry)
     const pp_slot *slots = lane->slots;
     bool here = true, wide;
 
-    if (lane->cpu == PP_ANYWHERE) {
+    if (lane->cpu == PP_UNPINNED_CPU) {
         /* Wide reads are not flagged: the rows are times in ticks of 10 ms, much longer than any
          * read. */
         if (lane->n_rows)
@@ -189,7 +189,7 @@ static bool sleep_until(struct pp_lane *lane, uint64_t at_ns)
 static void pin_lane(struct pp_lane *lane)
 {
     struct pp_cpu_mask mask;
-    int rc = -pp_cpu_only(lane->cpu, &mask);
+    int rc = -pp_single_cpu_mask(lane->cpu, &mask);
 
     if (rc == 0)
         rc = pthread_setaffinity_np(pthread_self(), sizeof mask, (cpu_set_t *)&mask);
@@ -204,12 +204,12 @@ static void *lane_main(void *arg)
     enum pp_clock clock = schedule->clock;
     char name[16] = "perfprobe/any";
 
-    if (lane->cpu != PP_ANYWHERE)
+    if (lane->cpu != PP_UNPINNED_CPU)
         snprintf(name, sizeof name, "perfprobe/%d", (int)lane->cpu);
     pthread_setname_np(pthread_self(), name);
     prctl(PR_SET_TIMERSLACK, 1); /* ns; the default lets wake-ups be 50 us late */
-    pp_rights_keep(0); /* reading open files needs no capability */
-    if (lane->cpu != PP_ANYWHERE)
+    pp_keep_capabilities(0); /* reading open files needs no capability */
+    if (lane->cpu != PP_UNPINNED_CPU)
         pin_lane(lane);
     if (checks_cpu(lane))
         clock = pp_proven_clock(clock);
@@ -255,7 +255,7 @@ int pp_lane_start(struct pp_lane *lane, uint64_t round)
     int rc;
 
     pp_write_once(&lane->next, round); /* before the thread exists, so that it reads this value */
-    pp_write_once(&lane->pin_errno, lane->cpu == PP_ANYWHERE ? 0 : EINPROGRESS);
+    pp_write_once(&lane->pin_errno, lane->cpu == PP_UNPINNED_CPU ? 0 : EINPROGRESS);
     pp_write_once(&lane->stop, 0);
     /* A new thread inherits the mask, so lanes handle no signals except the SIGSEGV of a refused
      * RDPMC (rdpmc.h). */

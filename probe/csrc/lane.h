@@ -50,7 +50,7 @@ struct pp_lane {
     struct pp_lane_row *rows;
     pp_slot *slots;
     uint32_t n_rows;
-    int32_t cpu; /* the CPU's number, or PP_ANYWHERE */
+    int32_t cpu; /* the CPU's number, or PP_UNPINNED_CPU */
     pthread_t thread;
 
     /* Used only by the drainer. */

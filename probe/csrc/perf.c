@@ -34,7 +34,7 @@ static const struct pp_perf_ops machine = {machine_open, read, pp_rdpmc, machine
 
 /* --- opening ---------------------------------------------------------------------------------- */
 
-static struct perf_event_attr attr_of(const pp_event *event, int32_t leader)
+static struct perf_event_attr make_attr(const pp_event *event, int32_t leader)
 {
     struct perf_event_attr attr;
 
@@ -66,7 +66,7 @@ static struct perf_event_attr attr_of(const pp_event *event, int32_t leader)
 int pp_perf_open_by(const struct pp_perf_ops *ops, const pp_event *event, int32_t cpu,
                     int32_t leader)
 {
-    struct perf_event_attr attr = attr_of(event, leader);
+    struct perf_event_attr attr = make_attr(event, leader);
     int fd = ops->open(&attr, cpu, leader);
 
     return fd < 0 ? -errno : fd;

@@ -10,7 +10,7 @@
 
 #include "pp_cpu.h"
 #include "pp_idle.h"
-#include "pp_known.h"
+#include "pp_loops.h"
 #include "pp_perf.h"
 #include "pp_ramp.h"
 #include "pp_rights.h"

@@ -25,17 +25,17 @@ enum {
 /* The core of a CPU, and which of its two logical processors (LP 0 or 1) the CPU is. The caller
  * numbers cores, below 4096. If a core does not have exactly two threads, each of its CPUs must be
  * LP 0 of a core of its own. */
-typedef struct pp_idle_place {
+typedef struct pp_idle_thread {
     uint32_t cpu;
     uint32_t core;
     uint32_t lp;
-} pp_idle_place;
+} pp_idle_thread;
 
 typedef struct pp_idle pp_idle;
 
 /* Loads and attaches the BPF program. On failure `log` (not NULL) has the name of the call that
  * failed, then the verifier's messages. */
-int pp_idle_open(const pp_idle_place *places, uint32_t n, pp_idle **out, char *log,
+int pp_idle_open(const pp_idle_thread *threads, uint32_t n, pp_idle **out, char *log,
                  uint32_t log_size);
 void pp_idle_close(pp_idle *idle); /* `idle` may be NULL. */
 

@@ -38,13 +38,13 @@ typedef struct pp_ramp_phase {
     uint64_t ticks; /* the phase ends with the chunk that reaches this number of ticks */
 } pp_ramp_phase;
 
-typedef struct pp_ramp_order {
+typedef struct pp_ramp_request {
     uint64_t idle_ns; /* length of the sleep */
     uint32_t blocks;  /* number of blocks in a piece, the work between two stamps */
     /* A chunk has 1 / growth as many pieces as its phase has before it, from 1 to max_pieces. */
     uint32_t growth, max_pieces;
     uint64_t counter; /* address of a pp_perf_group of one event with a page; or 0 */
-} pp_ramp_order;
+} pp_ramp_request;
 
 /* A chunk: a few consecutive pieces. All ticks are of the TSC. */
 typedef struct pp_ramp_chunk {
@@ -64,8 +64,8 @@ typedef struct pp_ramp_result {
     uint64_t stamp_ticks; /* least cost of a stamp, and of the count if there is a counter */
     uint32_t chunks;
     uint32_t uncounted; /* stamps without a count; if not 0, cycles are wrong */
-    uint64_t off_ns;    /* time for which cycles were not counted, because other events had the
-                         * hardware counters */
+    uint64_t uncounted_ns; /* time for which cycles were not counted, because other events had the
+                            * hardware counters */
 } pp_ramp_result;
 
 /* Returns a mask: bit i is set if this CPU and its system have PP_RAMP_ ISA i. */
@@ -76,7 +76,7 @@ uint32_t pp_ramp_isas(void);
  * its system does not have an ISA. -ENOSPC: all chunks were used before the end (they are valid).
  * -EXDEV: the thread was moved to another CPU. -EINVAL: wrong arguments, or a counter that RDPMC
  * cannot read. */
-int pp_ramp_run(const pp_ramp_order *order, const pp_ramp_phase *phases, uint32_t n_phases,
+int pp_ramp_run(const pp_ramp_request *request, const pp_ramp_phase *phases, uint32_t n_phases,
                 pp_ramp_chunk *chunks, uint32_t capacity, pp_ramp_result *result);
 
 /* cffi: end */

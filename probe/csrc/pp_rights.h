@@ -8,7 +8,7 @@
 
 /* Drops all capabilities of the calling thread, and of threads that it starts later, except those
  * in `keep` (bit i: capability i). Executing a program cannot bring them back. */
-int pp_rights_keep(uint64_t keep);
+int pp_keep_capabilities(uint64_t keep);
 
 /* cffi: end */
 

@@ -26,7 +26,7 @@ enum {
 };
 
 /* The "CPU" of a lane that is not pinned to a CPU. */
-enum { PP_ANYWHERE = -1 };
+enum { PP_UNPINNED_CPU = -1 };
 
 enum {
     PP_STAMP_TSC = 1, /* in ticks of the TSC */
@@ -131,14 +131,14 @@ typedef struct pp_sampler pp_sampler;
 int pp_new(const pp_config *config, pp_sampler **out);
 void pp_free(pp_sampler *s); /* `s` may be NULL. */
 
-/* Round n is due at pp_start(s) + n * period_ns, CLOCK_MONOTONIC. */
-uint64_t pp_start(const pp_sampler *s);
+/* Round n is due at pp_start_ns(s) + n * period_ns, CLOCK_MONOTONIC. */
+uint64_t pp_start_ns(const pp_sampler *s);
 
 /* 
  * Starts the lane of a CPU. `flags` are added to each row until it has been delivered once with
  * data of its own CPU. -EEXIST: the CPU has a lane. A lane that cannot be pinned is not an error.
  *
- * The lane PP_ANYWHERE is not pinned. It reads all its rows between the same two stamps. */
+ * The lane PP_UNPINNED_CPU is not pinned. It reads all its rows between the same two stamps. */
 int pp_attach(pp_sampler *s, int32_t cpu, uint32_t flags, const pp_row *rows, uint32_t n_rows,
               const pp_slot *slots, uint32_t n_slots);
 

@@ -24,9 +24,9 @@ struct moment {
     uint64_t ticks, cycles;
 };
 
-static const struct pp_perf_group *cycle_counter(const pp_ramp_order *order)
+static const struct pp_perf_group *cycle_counter(const pp_ramp_request *request)
 {
-    return (const struct pp_perf_group *)(uintptr_t)order->counter;
+    return (const struct pp_perf_group *)(uintptr_t)request->counter;
 }
 
 static uint64_t read_cycles(struct run *run, uint64_t *times)
@@ -49,7 +49,7 @@ static struct moment read_moment(struct run *run)
 
 /* Returns the time in ns for which the cycle counter was enabled but did not count, because other
  * events had the hardware counters. */
-static uint64_t read_off_ns(struct run *run)
+static uint64_t read_uncounted_ns(struct run *run)
 {
     uint64_t times[PP_PERF_TIMES] = {0};
 
@@ -112,12 +112,12 @@ static struct moment run_chunk(struct run *run, pp_ramp_chain chain, pp_ramp_chu
     return from;
 }
 
-static int check_order(const pp_ramp_order *order, const pp_ramp_phase *phases, uint32_t n)
+static int check_request(const pp_ramp_request *request, const pp_ramp_phase *phases, uint32_t n)
 {
-    const struct pp_perf_group *counter = cycle_counter(order);
+    const struct pp_perf_group *counter = cycle_counter(request);
     uint32_t isas = pp_ramp_isas();
 
-    if (n == 0 || order->blocks == 0 || order->growth == 0 || order->max_pieces == 0)
+    if (n == 0 || request->blocks == 0 || request->growth == 0 || request->max_pieces == 0)
         return -EINVAL;
     if (counter != NULL && (counter->n != 1 || !counter->uses_rdpmc))
         return -EINVAL;
@@ -130,7 +130,7 @@ static int check_order(const pp_ramp_order *order, const pp_ramp_phase *phases, 
     return 0;
 }
 
-static int run_phases(struct run *run, const pp_ramp_order *order, const pp_ramp_phase *phases,
+static int run_phases(struct run *run, const pp_ramp_request *request, const pp_ramp_phase *phases,
                       uint32_t n_phases, pp_ramp_chunk *chunks, uint32_t capacity)
 {
     struct moment stamp = read_moment(run);
@@ -139,7 +139,7 @@ static int run_phases(struct run *run, const pp_ramp_order *order, const pp_ramp
         uint64_t start = stamp.ticks, pieces = 0;
 
         while (stamp.ticks - start < phases[phase].ticks) {
-            uint64_t size = pieces / order->growth;
+            uint64_t size = pieces / request->growth;
             pp_ramp_chunk *chunk;
 
             if (run->result->chunks == capacity)
@@ -147,7 +147,7 @@ static int run_phases(struct run *run, const pp_ramp_order *order, const pp_ramp
             chunk = &chunks[run->result->chunks++];
             chunk->phase = phase;
             size = size < 1 ? 1 : size;
-            chunk->pieces = size > order->max_pieces ? order->max_pieces : (uint32_t)size;
+            chunk->pieces = size > request->max_pieces ? request->max_pieces : (uint32_t)size;
             stamp = run_chunk(run, pp_ramp_chains[phases[phase].isa], chunk, stamp);
             pieces += chunk->pieces;
         }
@@ -155,13 +155,13 @@ static int run_phases(struct run *run, const pp_ramp_order *order, const pp_ramp
     return 0;
 }
 
-int pp_ramp_run(const pp_ramp_order *order, const pp_ramp_phase *phases, uint32_t n_phases,
+int pp_ramp_run(const pp_ramp_request *request, const pp_ramp_phase *phases, uint32_t n_phases,
                 pp_ramp_chunk *chunks, uint32_t capacity, pp_ramp_result *result)
 {
-    struct run run = {.blocks = order->blocks, .last_ticks = UINT64_MAX / 2,
-                      .counter = cycle_counter(order), .result = result};
-    int cpu = sched_getcpu(), rc = check_order(order, phases, n_phases);
-    uint64_t off, wake_ns;
+    struct run run = {.blocks = request->blocks, .last_ticks = UINT64_MAX / 2,
+                      .counter = cycle_counter(request), .result = result};
+    int cpu = sched_getcpu(), rc = check_request(request, phases, n_phases);
+    uint64_t start_ns, wake_ns;
 
     memset(result, 0, sizeof *result);
     if (rc)
@@ -170,12 +170,12 @@ int pp_ramp_run(const pp_ramp_order *order, const pp_ramp_phase *phases, uint32_
     memset(chunks, 0, capacity * sizeof *chunks); /* so that page faults occur before the pieces */
     pp_ramp_chains[PP_RAMP_SCALAR](1);
     run.switches = count_switches();
-    wake_ns = pp_clock_ns(CLOCK_MONOTONIC) + order->idle_ns;
+    wake_ns = pp_clock_ns(CLOCK_MONOTONIC) + request->idle_ns;
     pp_sleep_until(wake_ns);
     result->late_ns = pp_clock_ns(CLOCK_MONOTONIC) - wake_ns;
-    off = read_off_ns(&run); /* also loads the counter's page before the first piece */
-    rc = run_phases(&run, order, phases, n_phases, chunks, capacity);
-    result->off_ns = read_off_ns(&run) - off;
+    start_ns = read_uncounted_ns(&run); /* also loads the counter's page before the first piece */
+    rc = run_phases(&run, request, phases, n_phases, chunks, capacity);
+    result->uncounted_ns = read_uncounted_ns(&run) - start_ns;
     result->stamp_ticks = measure_stamp(&run);
     return sched_getcpu() == cpu ? rc : -EXDEV;
 }

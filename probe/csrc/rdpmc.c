@@ -30,7 +30,7 @@ __asm__(".pushsection .text\n"
 
 extern const char pp_rdpmc_faulting[], pp_rdpmc_refused[];
 
-static struct sigaction before;
+static struct sigaction previous;
 
 /* Handles SIGSEGV. After a refused RDPMC, execution continues at pp_rdpmc_refused. Any other signal
  * is passed to the previous handler; this handler stays installed, so that a later refused RDPMC
@@ -42,11 +42,11 @@ static void handle_segv(int number, siginfo_t *info, void *context)
 
     if (!sent && *at == (greg_t)(uintptr_t)pp_rdpmc_faulting) {
         *at = (greg_t)(uintptr_t)pp_rdpmc_refused;
-    } else if (before.sa_flags & SA_SIGINFO) {
-        before.sa_sigaction(number, info, context);
-    } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
-        before.sa_handler(number);
-    } else if (before.sa_handler == SIG_DFL || !sent) {
+    } else if (previous.sa_flags & SA_SIGINFO) {
+        previous.sa_sigaction(number, info, context);
+    } else if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) {
+        previous.sa_handler(number);
+    } else if (previous.sa_handler == SIG_DFL || !sent) {
         signal(number, SIG_DFL); /* the fault is repeated, and ends the process */
         if (sent)
             raise(number);
@@ -58,7 +58,7 @@ static void install_handler(void)
     struct sigaction action = {.sa_sigaction = handle_segv, .sa_flags = SA_SIGINFO | SA_ONSTACK};
 
     sigemptyset(&action.sa_mask);
-    sigaction(SIGSEGV, &action, &before);
+    sigaction(SIGSEGV, &action, &previous);
 }
 
 void pp_rdpmc_guard(void)

@@ -23,7 +23,7 @@ static void prevent_regaining(uint64_t keep)
 
 /* Uses the system call: the C library has no function for capabilities, and its set*id functions
  * would change all threads. */
-int pp_rights_keep(uint64_t keep)
+int pp_keep_capabilities(uint64_t keep)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3];

@@ -79,7 +79,7 @@ void pp_free(pp_sampler *s)
     free(s);
 }
 
-uint64_t pp_start(const pp_sampler *s)
+uint64_t pp_start_ns(const pp_sampler *s)
 {
     return s->schedule.start_ns;
 }
@@ -144,7 +144,7 @@ int pp_attach(pp_sampler *s, int32_t cpu, uint32_t flags, const pp_row *rows, ui
     struct pp_lane *lane;
     int rc;
 
-    if (cpu < PP_ANYWHERE || !pp_plan_fits(s->words, rows, n_rows, slots, n_slots))
+    if (cpu < PP_UNPINNED_CPU || !pp_plan_fits(s->words, rows, n_rows, slots, n_slots))
         return -EINVAL;
     lane = find_lane(s, cpu);
     if (lane != NULL && lane->running)
@@ -264,7 +264,7 @@ int pp_drain(pp_sampler *s, uint64_t round, uint64_t *frame, int force, uint32_t
 
         if (!lane->running || lane->settled)
             continue;
-        if (collect(lane, round, frame) && lane->cpu != PP_ANYWHERE)
+        if (collect(lane, round, frame) && lane->cpu != PP_UNPINNED_CPU)
             s->delivered++;
         pending += !lane->settled;
         lane->settled |= force != 0;

@@ -157,21 +157,21 @@ static bool is_traced(const pp_slot *slot)
 }
 
 /* Returns the number of columns from slot->column to the last that the slot fills. */
-static uint32_t count_of(const pp_slot *slot)
+static uint32_t column_count(const pp_slot *slot)
 {
     return slot->count ? slot->count : 1;
 }
 
-uint64_t pp_slot_filled(const pp_slot *slot)
+uint64_t pp_slot_column_mask(const pp_slot *slot)
 {
     if (slot->kind == PP_PERF)
         return slot->group->filled;
-    return ((uint64_t)1 << count_of(slot)) - 1;
+    return ((uint64_t)1 << column_count(slot)) - 1;
 }
 
 bool pp_slot_is_valid(const pp_slot *slot)
 {
-    uint32_t count = count_of(slot);
+    uint32_t count = column_count(slot);
 
     switch (slot->kind) {
     case PP_FILE:
@@ -220,9 +220,9 @@ int pp_slot_read(const pp_slot *slot, uint64_t *value)
 
 /* --- plans ------------------------------------------------------------------------------------ */
 
-static uint64_t end_of(const pp_slot *slot)
+static uint64_t end_column(const pp_slot *slot)
 {
-    return (uint64_t)slot->column + count_of(slot);
+    return (uint64_t)slot->column + column_count(slot);
 }
 
 bool pp_plan_fits(uint32_t words, const pp_row *rows, uint32_t n_rows, const pp_slot *slots,
@@ -237,8 +237,8 @@ bool pp_plan_fits(uint32_t words, const pp_row *rows, uint32_t n_rows, const pp_
             (uint64_t)row->valid + row->valid_words > words || row->n_slots > n_slots - used)
             return false;
         for (uint64_t k = used; k < used + row->n_slots; k++)
-            if (!pp_slot_is_valid(&slots[k]) || row->values + end_of(&slots[k]) > words ||
-                end_of(&slots[k]) > 64 * (uint64_t)row->valid_words)
+            if (!pp_slot_is_valid(&slots[k]) || row->values + end_column(&slots[k]) > words ||
+                end_column(&slots[k]) > 64 * (uint64_t)row->valid_words)
                 return false;
         used += row->n_slots;
     }
@@ -250,7 +250,7 @@ uint32_t pp_plan_columns(const pp_slot *slots, uint32_t n)
     uint64_t highest = 0;
 
     for (uint32_t i = 0; i < n; i++)
-        if (end_of(&slots[i]) > highest)
-            highest = end_of(&slots[i]);
+        if (end_column(&slots[i]) > highest)
+            highest = end_column(&slots[i]);
     return (uint32_t)highest;
 }

@@ -17,7 +17,7 @@ enum { PP_FILE_TEXT = 256 }; /* number of bytes of a file that are read */
 bool pp_slot_is_valid(const pp_slot *slot);
 
 /* Returns a mask: bit i is set if the slot fills the i-th column from its first. */
-uint64_t pp_slot_filled(const pp_slot *slot);
+uint64_t pp_slot_column_mask(const pp_slot *slot);
 
 /* Reads the slot into all its columns of `value`, which stay unchanged on failure (-errno). */
 int pp_slot_read(const pp_slot *slot, uint64_t *value);

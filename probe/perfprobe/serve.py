@@ -6,7 +6,7 @@ from which the oldest frames are dropped and counted. perfprobe ends when its st
 parent has ended), when a write fails, or on SIGTERM. The caller then closes the source, which
 restores programmed MSRs.
 
-The parent may send orders on stdin, one per line. `batch NS` sets the time between two writes.
+The parent may send commands on stdin, one per line. `batch NS` sets the time between two writes.
 `echo N` asks for a note with that number, by which a remote parent measures the delay of the link.
 All other bytes are ignored, because perfprobe may be root while its parent is not.
 """
@@ -27,25 +27,25 @@ from perfprobe.native import tsc_rate
 from perfprobe.sources import Source
 from perfprobe.wire.outbox import EndedError, Outbox
 
-BATCH_ORDER, ECHO_ORDER = b"batch ", b"echo "
-MAX_ORDER_BYTES = 32
-"""Maximum number of bytes of an order; a longer line is not an order."""
-_ORDER = re.compile(rb"(batch |echo )([0-9]{1,12})")
+BATCH_COMMAND, ECHO_COMMAND = b"batch ", b"echo "
+MAX_COMMAND_BYTES = 32
+"""Maximum number of bytes of a command; a longer line is not a command."""
+_COMMAND_PATTERN = re.compile(rb"(batch |echo )([0-9]{1,12})")
 
 
-class OrderParser:
-    """Parses the orders in the bytes that arrive on stdin."""
+class CommandParser:
+    """Parses the commands in the bytes that arrive on stdin."""
 
     def __init__(self) -> None:
         self._line = b""
-        """Beginning of an unfinished line, at most one byte longer than an order."""
+        """Beginning of an unfinished line, at most one byte longer than a command."""
 
     def parse(self, data: bytes) -> dict[bytes, int]:
-        """Returns the number in the last order of each kind whose line ends in these bytes."""
+        """Returns the number in the last command of each kind whose line ends in these bytes."""
         *lines, unfinished_line = (self._line + data).split(b"\n")
-        self._line = unfinished_line[: MAX_ORDER_BYTES + 1]
-        orders = (_ORDER.fullmatch(line) for line in lines)
-        return {order[1]: int(order[2]) for order in orders if order and int(order[2])}
+        self._line = unfinished_line[: MAX_COMMAND_BYTES + 1]
+        commands = (_COMMAND_PATTERN.fullmatch(line) for line in lines)
+        return {command[1]: int(command[2]) for command in commands if command and int(command[2])}
 
 
 # --- main loop ------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ def serve(
     if _closes_with_parent(stdin):
         poller.register(stdin, select.POLLIN | select.POLLHUP)
     poller.register(stdout, 0)  # poll reports POLLERR once the reader has closed its end
-    parser = OrderParser()
+    parser = CommandParser()
     while True:
         due_s = source.due_s()
         # A simulation with speed=max (due_s is None) runs as fast as its reader.
@@ -90,14 +90,14 @@ def serve(
                 continue
             if not (data := os.read(stdin, 4096)):
                 raise EndedError("stdin closed")
-            orders = parser.parse(data)
-            if BATCH_ORDER in orders:
-                source.set_batch_length(orders[BATCH_ORDER])
-            if ECHO_ORDER in orders and not outbox.is_full:
+            commands = parser.parse(data)
+            if BATCH_COMMAND in commands:
+                source.set_batch_length(commands[BATCH_COMMAND])
+            if ECHO_COMMAND in commands and not outbox.is_full:
                 # The note has this machine's time, even if a simulation has another clock.
-                number = {"number": orders[ECHO_ORDER]}
+                number = {"number": commands[ECHO_COMMAND]}
                 outbox.put(wire.Note("echo", tsc_rate.raw_ns(), data=number))
-        # poll() also returns for an order or if stdout is writable; no sample may be early.
+        # poll() also returns for a command or if stdout is writable; no sample may be early.
         is_due = not outbox if due_s is None else time.monotonic() >= due_s
         if is_due:
             for message in source.poll():

@@ -16,7 +16,7 @@
 enum { A = 10, B = 20, CORE = 3 };
 enum { IDLE = 1, POLL = 0, RUNS = -1 };
 
-static const pp_idle_place places[] = {{A, CORE, 0}, {B, CORE, 1}};
+static const pp_idle_thread places[] = {{A, CORE, 0}, {B, CORE, 1}};
 static char text[1 << 16];
 
 static inline pp_idle *make(int32_t swaps)

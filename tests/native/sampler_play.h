@@ -104,7 +104,7 @@ static inline int attach_anywhere(pp_sampler *s, uint32_t row, int fd)
                        {.kind = PP_FILE, .column = 0, .fd = COUNTING},
                        {.kind = PP_FILE, .column = 3, .fd = GONE}};
 
-    return pp_attach(s, PP_ANYWHERE, 0, rows, 2, slots, 3);
+    return pp_attach(s, PP_UNPINNED_CPU, 0, rows, 2, slots, 3);
 }
 
 /* Advances the time to this round, if time is simulated. */

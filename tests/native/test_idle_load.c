@@ -33,7 +33,7 @@ long __wrap_syscall(long number, int command, void *attr, size_t size)
     return __real_syscall(number, command, attr, size);
 }
 
-static const pp_idle_place places[] = {{0, 0, 0}, {1, 0, 1}};
+static const pp_idle_thread places[] = {{0, 0, 0}, {1, 0, 1}};
 static char text[1 << 16];
 
 static int descriptors(void)
@@ -60,7 +60,7 @@ static void failures_are_named_and_leave_no_descriptor(void)
         {BPF_PROG_TEST_RUN, EINVAL, "BPF_PROG_TEST_RUN\n"},
         {BPF_RAW_TRACEPOINT_OPEN, ENOENT, "BPF_RAW_TRACEPOINT_OPEN\n"},
     };
-    static const pp_idle_place twice[] = {{0, 0, 0}, {1, 0, 0}}, far[] = {{PP_IDLE_MAX, 0, 0}},
+    static const pp_idle_thread twice[] = {{0, 0, 0}, {1, 0, 0}}, far[] = {{PP_IDLE_MAX, 0, 0}},
                                third[] = {{0, 0, 2}}, far_core[] = {{0, PP_IDLE_MAX, 0}};
     int before = descriptors();
     pp_idle *idle = NULL;
@@ -97,11 +97,11 @@ static void the_log_has_the_verifiers_message(void)
 /* tests/probe/machine/test_idle_trace.py tests that transitions of the kernel arrive. */
 static void an_attached_program_counts(void)
 {
-    static const pp_idle_place far[] = {{4095, 4095, 1}};
+    static const pp_idle_thread far[] = {{4095, 4095, 1}};
     pp_idle *idle = NULL, *other = NULL;
     uint64_t first, second;
     int cpu = sched_getcpu();
-    pp_idle_place here = {(uint32_t)cpu, 0, 0};
+    pp_idle_thread here = {(uint32_t)cpu, 0, 0};
 
     pin(cpu);
     CHECK(pp_idle_open(&here, 1, &idle, text, sizeof text) == 0);

@@ -178,7 +178,7 @@ static void test_slots(void)
 
     next.kind = PP_STAT_LINE;
     next.fd = 1;
-    CHECK(pp_slot_is_valid(&first) && pp_slot_filled(&first) == 0xFF);
+    CHECK(pp_slot_is_valid(&first) && pp_slot_column_mask(&first) == 0xFF);
     write_text(&stat, "cpu1" ONES "\n", 21);
     CHECK(pp_slot_read(&first, value) == -ENODATA && value[0] == 0); /* its CPU is off */
     CHECK(pp_slot_read(&next, value) == 0 && value[7] == 1 && value[8] == 42);

@@ -17,7 +17,7 @@ enum { CAPACITY = 4096, GROWTH = 10, MAX_PIECES = 50, BLOCKS = 20 };
 static pp_ramp_chunk chunks[CAPACITY];
 static pp_ramp_result result;
 
-static const pp_ramp_order order = {
+static const pp_ramp_request order = {
     .idle_ns = 2000000, .blocks = BLOCKS, .growth = GROWTH, .max_pieces = MAX_PIECES};
 
 /* Chunks follow each other without a gap; the slowest piece is within its chunk. */
@@ -112,7 +112,7 @@ static void a_move_is_reported(void)
 static void invalid_orders_are_refused(void)
 {
     pp_ramp_phase phase = {.isa = PP_RAMP_ISAS, .ticks = 1};
-    pp_ramp_order none = order;
+    pp_ramp_request none = order;
 
     CHECK(pp_ramp_run(&order, &phase, 1, chunks, CAPACITY, &result) == -EINVAL);
     CHECK(pp_ramp_run(&order, &phase, 0, chunks, CAPACITY, &result) == -EINVAL);
@@ -180,7 +180,7 @@ static struct pp_perf_group group = {.ops = &fake, .n = 1, .uses_rdpmc = true, .
 
 static int run_with_counter(uint64_t ticks)
 {
-    pp_ramp_order with = order;
+    pp_ramp_request with = order;
     pp_ramp_phase phase = {.ticks = ticks};
 
     page = (struct perf_event_mmap_page){.index = 7, .pmc_width = 48, .time_mult = 1};
@@ -199,7 +199,7 @@ static void every_piece_has_its_cycles(void)
     gone_at = back_at = 0;
     CHECK(run_with_counter(20000000) == 0);
     check_chunks(began, pp_rdtsc());
-    CHECK(result.uncounted == 0 && result.off_ns == 0);
+    CHECK(result.uncounted == 0 && result.uncounted_ns == 0);
     for (uint32_t i = 0; i < result.chunks; i++) {
         CHECK(chunks[i].cycles == (uint64_t)A_PIECE * chunks[i].pieces);
         CHECK(chunks[i].longest_cycles == A_PIECE);
@@ -214,7 +214,8 @@ static void a_counter_that_others_use_is_reported(void)
     CHECK(run_with_counter(3000000) == 0 && result.uncounted > 0 && readings == gone_at);
     gone_at = 0;
     back_at = 3; /* the end of the first piece; a preempted run may have no further one */
-    CHECK(run_with_counter(3000000) == 0 && result.uncounted == 0 && result.off_ns == AWAY_NS);
+    CHECK(run_with_counter(3000000) == 0 && result.uncounted == 0);
+    CHECK(result.uncounted_ns == AWAY_NS);
 }
 
 static void a_counter_that_needs_the_kernel_is_refused(void)
@@ -232,7 +233,7 @@ static void without_a_counter_no_cycles_are_reported(void)
     pp_ramp_phase phase = {.ticks = 1000000};
 
     CHECK(pp_ramp_run(&order, &phase, 1, chunks, CAPACITY, &result) == 0);
-    CHECK(result.uncounted == 0 && result.off_ns == 0);
+    CHECK(result.uncounted == 0 && result.uncounted_ns == 0);
     for (uint32_t i = 0; i < result.chunks; i++)
         CHECK(chunks[i].cycles == 0 && chunks[i].longest_cycles == 0);
 }

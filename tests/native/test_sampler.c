@@ -72,8 +72,8 @@ static void test_first_round(void)
         pp_sampler *s = NULL;
 
         CHECK(pp_new(&c, &s) == 0);
-        CHECK(pp_start(s) >= before + wait);
-        CHECK(pp_start(s) <= pp_clock_ns(CLOCK_MONOTONIC) + wait);
+        CHECK(pp_start_ns(s) >= before + wait);
+        CHECK(pp_start_ns(s) <= pp_clock_ns(CLOCK_MONOTONIC) + wait);
         pp_free(s);
     }
 }
@@ -89,7 +89,7 @@ static void test_refusals(void)
     CHECK(pp_new(&config, &(pp_sampler *){NULL}) == -EINVAL);
     test_bounds_of_a_config();
     test_first_round();
-    CHECK(pp_attach(s, PP_ANYWHERE - 1, 0, &row, 1, &slot, 1) == -EINVAL);
+    CHECK(pp_attach(s, PP_UNPINNED_CPU - 1, 0, &row, 1, &slot, 1) == -EINVAL);
     CHECK(pp_attach(s, 0, 0, &row, 1, &slot, 0) == -EINVAL);
     CHECK(pp_attach(s, 0, 0, &row, 0, &slot, 1) == -EINVAL);
     slot.column = 10; /* one past the end of the frame; test_slot.c has the other bounds */
@@ -119,7 +119,7 @@ static void test_own_cpu(uint32_t stamp)
         uint64_t due;
 
         round = next_sampled(s, round, (uint32_t)i);
-        due = pp_start(s) + (round - 1) * config.period_ns;
+        due = pp_start_ns(s) + (round - 1) * config.period_ns;
         CHECK(!(head[4] & (PP_ROW_ELSEWHERE | PP_ROW_UNPINNED)));
         CHECK(head[0] < head[1]);
         CHECK(due + head[2] < pp_clock_ns(CLOCK_MONOTONIC));
@@ -276,14 +276,14 @@ static void test_anywhere(void)
     CHECK(frame[1 * ROW + PP_HEAD + 1 + 1] + 1 == frame[2 * ROW + PP_HEAD + 1]);
     CHECK(frame[1 * ROW] == frame[2 * ROW] && frame[1 * ROW + 1] == frame[2 * ROW + 1]);
     CHECK(frame[1 * ROW] < frame[1 * ROW + 1]);
-    CHECK(stats_of(s, PP_ANYWHERE).pin_errno == 0 && stats_of(s, PP_ANYWHERE).cpu_ns > 0);
-    CHECK(stats_of(s, PP_ANYWHERE).slot_errno == ENODEV);
+    CHECK(stats_of(s, PP_UNPINNED_CPU).pin_errno == 0 && stats_of(s, PP_UNPINNED_CPU).cpu_ns > 0);
+    CHECK(stats_of(s, PP_UNPINNED_CPU).slot_errno == ENODEV);
     CHECK(sched_getaffinity(0, sizeof own, &own) == 0);
     CHECK(pthread_getaffinity_np(s->lanes[0]->thread, sizeof lanes, &lanes) == 0);
     CHECK(CPU_EQUAL(&own, &lanes));
     CHECK(pthread_getname_np(s->lanes[0]->thread, name, sizeof name) == 0);
     CHECK(strcmp(name, "perfprobe/any") == 0);
-    CHECK(pp_detach(s, PP_ANYWHERE) == 0 && attach_anywhere(s, 1, COUNTING) == 0);
+    CHECK(pp_detach(s, PP_UNPINNED_CPU) == 0 && attach_anywhere(s, 1, COUNTING) == 0);
     pp_free(s);
 }
 

@@ -322,7 +322,7 @@ static void test_anywhere_wide(void)
         CHECK(flags_of(1) == PP_ROW_SAMPLED && flags_of(2) == PP_ROW_SAMPLED);
         CHECK(frame[1 * ROW + PP_HEAD + 1 + 1] + 1 == frame[2 * ROW + PP_HEAD + 1]);
     }
-    CHECK(stats_of(s, PP_ANYWHERE).repeats == 1 + PP_LANE_REPEATS);
+    CHECK(stats_of(s, PP_UNPINNED_CPU).repeats == 1 + PP_LANE_REPEATS);
     pp_free(s);
 }
 

@@ -148,7 +148,7 @@ static uint64_t field(pp_field field)
     pp_slot slot = {.kind = PP_FIELD, .fd = DEVICE, .field = &field};
     uint64_t value = 42;
 
-    CHECK(pp_slot_is_valid(&slot) && pp_slot_filled(&slot) == 1);
+    CHECK(pp_slot_is_valid(&slot) && pp_slot_column_mask(&slot) == 1);
     CHECK(pp_slot_read(&slot, &value) == 0);
     return value;
 }
@@ -182,7 +182,7 @@ static void test_register(void)
     uint64_t value = 42;
 
     content = 0xFEDCBA9876543210;
-    CHECK(pp_slot_is_valid(&slot) && pp_slot_filled(&slot) == 1);
+    CHECK(pp_slot_is_valid(&slot) && pp_slot_column_mask(&slot) == 1);
     for (slot.fd = SHORT; slot.fd <= EMPTY; slot.fd++)
         CHECK(pp_slot_read(&slot, &value) == -EIO && value == 42);
     slot.fd = DEVICE;
@@ -213,7 +213,7 @@ static void test_flags(void)
     pp_slot slot = {.kind = PP_FLAGS, .fd = DEVICE, .count = 5, .flags = &flags};
     uint64_t value[6] = {[5] = 42};
 
-    CHECK(pp_slot_is_valid(&slot) && pp_slot_filled(&slot) == 0x1F);
+    CHECK(pp_slot_is_valid(&slot) && pp_slot_column_mask(&slot) == 0x1F);
     for (int i = 0; i < 3; i++) {
         content = polled[i];
         CHECK(pp_slot_read(&slot, value) == 0);
@@ -231,7 +231,7 @@ static void test_all_flags(void)
     uint64_t value[33];
 
     content = 0xFFFFFFFF80000000;
-    CHECK(pp_slot_is_valid(&slot) && pp_slot_filled(&slot) == 0x1FFFFFFFF);
+    CHECK(pp_slot_is_valid(&slot) && pp_slot_column_mask(&slot) == 0x1FFFFFFFF);
     CHECK(pp_slot_read(&slot, value) == 0);
     CHECK(value[0] == 1 && value[31] == 0 && value[32] == 1);
     slot.count = 32;

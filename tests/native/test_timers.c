@@ -224,8 +224,8 @@ static void a_nonexistent_cpu_is_refused(void)
     CHECK(pp_exchange_stamps(-1, N, 1000000, exchanges) == -EINVAL);
     CHECK(pp_exchange_stamps(PP_CPU_MAX - 1, N, 1000000, exchanges) == -EINVAL);
     CHECK(pp_exchange_stamps(PP_CPU_MAX, N, 1000000, exchanges) == -EINVAL);
-    CHECK(pp_cpu_only(PP_CPU_MAX - 1, &mask) == 0);
-    CHECK(pp_cpu_only(8 * (int)sizeof mask, &mask) == -EINVAL);
+    CHECK(pp_single_cpu_mask(PP_CPU_MAX - 1, &mask) == 0);
+    CHECK(pp_single_cpu_mask(8 * (int)sizeof mask, &mask) == -EINVAL);
     CHECK(pp_exchange_stamps(cpus[0], 0, 1000000, exchanges) == 0);
 }
 

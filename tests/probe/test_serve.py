@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from waiting import MAX_WAIT_S, wait_for
 
 from perfprobe import serve, wire
-from perfprobe.serve import BATCH_ORDER, ECHO_ORDER, OrderParser
+from perfprobe.serve import BATCH_COMMAND, ECHO_COMMAND, CommandParser
 from perfprobe.sources.sim import source as sim
 from perfprobe.wire import Frame, Hello, Note, outbox
 
@@ -326,13 +326,13 @@ def test_signals_become_readable_and_handlers_are_restored() -> None:
 @given(cuts=st.lists(st.integers(0, 40), max_size=5))
 def test_an_order_may_arrive_in_pieces(cuts: list[int]) -> None:
     text = b"noise\nbatch 500000000\necho 3\nbatch 7\nbat"
-    reader, result, at = OrderParser(), [], 0
+    reader, result, at = CommandParser(), [], 0
     for cut in [*sorted(cuts), len(text)]:
         result.append(reader.parse(text[at:cut]))
         at = max(at, cut)
-    assert [each[BATCH_ORDER] for each in result if BATCH_ORDER in each][-1] == 7
-    assert [each[ECHO_ORDER] for each in result if ECHO_ORDER in each] == [3]
-    assert reader.parse(b"ch 9\n") == {BATCH_ORDER: 9}
+    assert [each[BATCH_COMMAND] for each in result if BATCH_COMMAND in each][-1] == 7
+    assert [each[ECHO_COMMAND] for each in result if ECHO_COMMAND in each] == [3]
+    assert reader.parse(b"ch 9\n") == {BATCH_COMMAND: 9}
 
 
 @pytest.mark.parametrize("line", [
@@ -343,18 +343,18 @@ def test_an_order_may_arrive_in_pieces(cuts: list[int]) -> None:
     *(b"echo", b"echo ", b"echo 0", b"echo -1", b"echo x", b"echo 1234567890123"),
 ])  # fmt: skip
 def test_malformed_orders_are_ignored(line: bytes) -> None:
-    assert OrderParser().parse(line + b"\n") == {}
-    reader = OrderParser()
+    assert CommandParser().parse(line + b"\n") == {}
+    reader = CommandParser()
     assert [reader.parse(bytes([byte])) for byte in line + b"\n"] == [{}] * (len(line) + 1)
     # The next lines count.
-    assert reader.parse(b"batch 5\necho 6\n") == {BATCH_ORDER: 5, ECHO_ORDER: 6}
+    assert reader.parse(b"batch 5\necho 6\n") == {BATCH_COMMAND: 5, ECHO_COMMAND: 6}
 
 
 @given(noise=st.lists(st.binary(max_size=100), max_size=20))
 def test_hostile_bytes_change_nothing(noise: list[bytes]) -> None:
-    reader = OrderParser()
+    reader = CommandParser()
     for piece in noise:
         content = reader.parse(piece)
         assert not content or b"batch " in b"".join(noise) or b"echo " in b"".join(noise)
-        assert len(reader._line) <= serve.MAX_ORDER_BYTES + 1
-    assert reader.parse(b"\nbatch 12\n") == {BATCH_ORDER: 12}
+        assert len(reader._line) <= serve.MAX_COMMAND_BYTES + 1
+    assert reader.parse(b"\nbatch 12\n") == {BATCH_COMMAND: 12}

@@ -45,7 +45,7 @@ PROGRAMS = {path.stem for path in HERE.glob("test_*.c")}
 SINGLE_THREADED = {
     "test_idle",
     "test_idle_load",
-    "test_known",
+    "test_loops",
     "test_perf",
     "test_proc_stat",
     "test_slot",

@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # imported here, because the import takes most of a connectio
 HOSTS = "FAKE_SSH_HOSTS"
 WITHOUT_ECHO = """
 from perfprobe import serve
-serve.ECHO_ORDER = b"unknown "
+serve.ECHO_COMMAND = b"unknown "
 """
 ANOTHER_MACHINE = """
 import dataclasses, sys

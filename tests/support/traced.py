@@ -23,7 +23,7 @@ def read_values(trace: IdleTrace, *values: tuple[int, int]) -> list[int | None]:
     slots = [Slot(kind, i, number, base) for i, (kind, number) in enumerate(values)]
     first = wire.HEAD + 1
     with Sampler(PERIOD_NS, first + len(slots), check_cpu=False) as sampler:
-        sampler.attach(lib.PP_ANYWHERE, [RowPlan(0, wire.HEAD, 1, first, slots)])
+        sampler.attach(lib.PP_UNPINNED_CPU, [RowPlan(0, wire.HEAD, 1, first, slots)])
         for drained in whenever_due(sampler.due_s, sampler.drain, "a read of the trace"):
             words = sampler.frame.cast("Q").tolist()
             if drained and words[4] & wire.ROW_SAMPLED:

@@ -54,7 +54,7 @@ def select(text: str, rows: Sequence[Cpu]) -> list[int]:
     for term in terms:
         if not term:
             raise UsageError(f"{_quote(text)}: an item between commas is empty")
-        cpus.update(_cpus_of_term(term, rows))
+        cpus.update(_expand_term(term, rows))
     return sorted(cpus)
 
 
@@ -82,7 +82,7 @@ def _expand_range(item: str) -> range | list[int]:
 # --- selection -----------------------------------------------------------------------------------
 
 
-def _cpus_of_term(term: str, rows: Sequence[Cpu]) -> list[int]:
+def _expand_term(term: str, rows: Sequence[Cpu]) -> list[int]:
     lower = term.lower()
     if lower[0] in "0123456789":
         named_cpus, existing = parse(term), {row.cpu for row in rows}

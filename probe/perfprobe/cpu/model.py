@@ -15,9 +15,9 @@ from perfprobe.cpu.model_tables import (
     INSTRUCTIONS,
     INTEL_COUNTER_REGISTERS,
     MODEL_ROWS,
-    NAMES_OF_UNLISTED_MODELS,
     REF,
     THERMAL,
+    UNLISTED_MODEL_NAMES,
     ref_p_event,
 )
 from perfprobe.cpu.model_terms import METHOD_EVENTS, CountedClock, CounterBudget, Event, Uarch
@@ -58,7 +58,7 @@ def find_uarch(
     return _fitted_uarch(_unknown_uarch(vendor, family, model, leaves), leaves, core_type)
 
 
-def uarch_of(
+def select_uarch(
     identity: Identity, leaves: Leaves, core_type: str | None = None, method: str | None = None
 ) -> Uarch:
     """Returns the microarchitecture of a CPU. `method`: the SMT method that the user asked for,
@@ -83,7 +83,7 @@ def _unknown_uarch(vendor: str, family: int | None, model: int | None, leaves: L
         events = {key: event for bit, key, event in architectural if bit in pmu.events}
         if pmu.version:
             events["ref"] = REF
-    name = NAMES_OF_UNLISTED_MODELS.get((family or 0, model or 0)) if vendor == INTEL else None
+    name = UNLISTED_MODEL_NAMES.get((family or 0, model or 0)) if vendor == INTEL else None
     numbers = "" if family is None or model is None else f" family {family} model {model:02X}h"
     thermal = cpuid.has_feature(leaves, "thermal")
     return Uarch(

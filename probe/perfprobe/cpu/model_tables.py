@@ -431,7 +431,7 @@ _INTEL_ROWS = (
     _row(_BONNELL, "Bonnell", 0x1C, 0x26, 0x27, 0x35, 0x36),
 )
 
-NAMES_OF_UNLISTED_MODELS = {
+UNLISTED_MODEL_NAMES = {
     (6, 0x37): "Silvermont",
     (6, 0x4A): "Silvermont",
     (6, 0x4D): "Silvermont",

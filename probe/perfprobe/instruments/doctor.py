@@ -27,7 +27,7 @@ from perfprobe.wire import Missing
 PERF_CHECK = "perf counters"
 NUMBERS_FROM_PERF = "clock, IPC, kernel share, halts, exact SMT states"
 
-State = Literal["usable", "limited", "not usable"]
+Usability = Literal["usable", "limited", "not usable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Check:
     """The result of one check: whether something can be read, and why not."""
 
     what: str
-    state: State
+    state: Usability
     why: str
     lost: str | None = None
     """The numbers that perftop cannot show if this check fails."""
@@ -123,7 +123,7 @@ def perf_check_of_stream(check: Check, keys: Collection[str], missing: Sequence[
             keys_by_reason.setdefault((m.why, m.fix), []).append(m.what)
     reasons = [f"{', '.join(names)}: {why}" for (why, _), names in keys_by_reason.items()]
     fixes = dict.fromkeys(fix for _, fix in keys_by_reason if fix is not None)
-    state: State = "limited" if len(names) < len(COUNTERS_NEEDED) else "not usable"
+    state: Usability = "limited" if len(names) < len(COUNTERS_NEEDED) else "not usable"
     fix = "; ".join(fixes) or None if reasons else check.fix
     return Check(check.what, state, "; ".join([check.why, *reasons]), ", ".join(names), fix)
 

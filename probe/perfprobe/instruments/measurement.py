@@ -44,7 +44,7 @@ class Spread:
 def describe_spread(counts: Counts) -> Spread:
     total = counts.total()
     median = (_nth_sample(counts, (total - 1) // 2) + _nth_sample(counts, total // 2)) / 2
-    trimmed = _trimmed(counts)
+    trimmed = _trim(counts)
     mean = fmean(trimmed, trimmed.values())
     sigma = math.sqrt(fmean([(value - mean) ** 2 for value in trimmed], trimmed.values()))
     share = sum(n for value, n in counts.items() if value > DISTURBED_FACTOR * median) / total
@@ -53,7 +53,7 @@ def describe_spread(counts: Counts) -> Spread:
 
 
 def trimmed_mean(values: Iterable[int]) -> float:
-    trimmed = _trimmed(Counter(values))
+    trimmed = _trim(Counter(values))
     return fmean(trimmed, trimmed.values())
 
 
@@ -62,7 +62,7 @@ def _nth_sample(counts: Counts, index: int) -> int:
     return ordered[bisect_right([*accumulate(counts[value] for value in ordered)], index)]
 
 
-def _trimmed(counts: Counts) -> Counts:
+def _trim(counts: Counts) -> Counts:
     """Returns the samples without TRIMMED_SHARE of them at each end."""
     cut_count = int(TRIMMED_SHARE * counts.total())
     first, end, position, trimmed = cut_count, counts.total() - cut_count, 0, Counter[int]()

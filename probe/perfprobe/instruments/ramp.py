@@ -123,7 +123,7 @@ def _measure_run(
     counted = (
         counter
         and not result.uncounted
-        and result.off_ns <= MAX_UNCOUNTED_SHARE * work.load_s * 1e9
+        and result.uncounted_ns <= MAX_UNCOUNTED_SHARE * work.load_s * 1e9
     )
     used_chunks = [chunks[i] for i in range(result.chunks)]
     start = used_chunks[0].begin if used_chunks else 0
@@ -148,7 +148,7 @@ def _run_load(work: Workload, tsc_hz: float, counter: int) -> tuple[int, Any, An
     capacity = 4 * GROWTH * _MAX_CLOCK_RATIO + round(_MAX_CLOCK_RATIO * work.load_s / MAX_PIECES_S)
     pieces = round(MAX_PIECES_S / PIECE_S)
     order = ffi.new(
-        "pp_ramp_order *", [work.idle_ns, _block_count(tsc_hz), GROWTH, pieces, counter]
+        "pp_ramp_request *", [work.idle_ns, _block_count(tsc_hz), GROWTH, pieces, counter]
     )
     phases = ffi.new(
         "pp_ramp_phase[]",
@@ -201,7 +201,7 @@ def measure(requested_cpu: int | None, isa: str, seconds: float) -> dict[str, An
                 need = f"--isa {isa} needs {NEEDED_FEATURES[isa]}"
                 raise Unavailable(f"{need}: {text}; try --isa scalar")
             cpu_identity, leaves = identity.read_identity(), affinity.cpuid_leaves(cpu)
-            uarch = model.uarch_of(cpu_identity, leaves, row.type)
+            uarch = model.select_uarch(cpu_identity, leaves, row.type)
             tsc = tsc_rate.calibrate()
             runs, problem = measure_runs(work, tsc.hz, cpu, siblings)
     except OSError as error:

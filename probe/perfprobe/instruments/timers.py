@@ -384,7 +384,7 @@ def measure(requested_cpu: int | None) -> dict[str, Any]:
     step, source = result.tsc_step, identity.clocksource()
     offsets = measure_offsets(chosen_cpus, step or 1.0, result.rate.hz)
     note = "CLOCK_MONOTONIC_RAW is derived from this TSC: this is the rate that the kernel assumes"
-    uarch = model.uarch_of(identity.read_identity(), leaves)
+    uarch = model.select_uarch(identity.read_identity(), leaves)
     return {
         **identity.machine_names(),
         "cpu": cpu,

@@ -155,7 +155,7 @@ def _wake_by_timer() -> list[int]:
         time.sleep(PAUSE_S)
         return max(0, time.monotonic_ns() - start_ns - pause_ns)
 
-    return _repeated(wait)
+    return _repeat_wait(wait)
 
 
 def _wake_by_cpu(waker: int) -> list[int]:
@@ -175,7 +175,7 @@ def _wake_by_cpu(waker: int) -> list[int]:
         return latency_ns
 
     try:
-        return _repeated(wait)
+        return _repeat_wait(wait)
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
@@ -183,7 +183,7 @@ def _wake_by_cpu(waker: int) -> list[int]:
         stamp.close()
 
 
-def _repeated(wait: Callable[[], int]) -> list[int]:
+def _repeat_wait(wait: Callable[[], int]) -> list[int]:
     """Returns the results of WAKE_UPS_PER_ROW waits; of fewer if they last longer than MAX_ROW_S,
     but of at least one."""
     end_s = time.monotonic() + MAX_ROW_S

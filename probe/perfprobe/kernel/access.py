@@ -197,7 +197,7 @@ def drop_capabilities(root: Path, source: str, *, watches_job: bool = False) -> 
     needed = needed_capabilities(root, source, watches_job=watches_job)
     mask = sum(1 << capability for capability in set(needed))
     with suppress(OSError):  # a service's seccomp filter may refuse this
-        check_result(lib.pp_rights_keep(mask))
+        check_result(lib.pp_keep_capabilities(mask))
 
 
 def needed_capabilities(root: Path, source: str, *, watches_job: bool = False) -> Iterator[int]:

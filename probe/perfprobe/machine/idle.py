@@ -43,16 +43,16 @@ class IdleTrace:
 
         Raises OSError with the reason, and with the verifier's log, if there is one, as a note.
         """
-        places = [(cpu, core, lp) for cpu, (core, lp) in sorted(core_map.items())]
+        threads = [(cpu, core, lp) for cpu, (core, lp) in sorted(core_map.items())]
         handle = ffi.new("pp_idle **")
         log = ffi.new("char[]", LOG_BYTES)
-        c_places = ffi.new("pp_idle_place[]", places)
-        result = lib.pp_idle_open(c_places, len(places), handle, log, LOG_BYTES)
+        c_threads = ffi.new("pp_idle_thread[]", threads)
+        result = lib.pp_idle_open(c_threads, len(threads), handle, log, LOG_BYTES)
         if result < 0:
             words: Any = ffi.string(log)
             raise _open_error(-result, words.decode(errors="replace"))
         self._handle: Any = handle[0]
-        self._cpus = [place[0] for place in places]
+        self._cpus = [place[0] for place in threads]
         if learn:
             self.learn_states()
 

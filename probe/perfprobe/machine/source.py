@@ -159,7 +159,7 @@ class Machine:
                 if row.online and row.cpu in self._wanted_cpus:
                     self._attach(row.cpu)
             if stat_offsets := self._offsets.get(STAT_BLOCK.name):
-                self._sampler.attach(lib.PP_ANYWHERE, self._stat.plans(stat_offsets))
+                self._sampler.attach(lib.PP_UNPINNED_CPU, self._stat.plans(stat_offsets))
             _require_descriptors()
             self.hello = self._make_hello(rows, selected, sample_ns, missing, info or SourceInfo())
         except BaseException:
@@ -335,7 +335,7 @@ class Machine:
             reason = "outside the CPU set of perftop: no thread of it may run there"
             fix = "start perftop outside the container or cpuset"
             missing += [Missing(c.key, reason, fix, unpinned) for c in counters_of_parts]
-            blocks = self._without_unpinned(unpinned, blocks, rows)
+            blocks = self._restrict_unpinned(unpinned, blocks, rows)
         if problem := access.hidden_tasks_problem(root):
             missing += problem.missing("tasks")
         if self._watch is not None:
@@ -373,7 +373,7 @@ class Machine:
             aliases={**info.aliases},
         )
 
-    def _without_unpinned(
+    def _restrict_unpinned(
         self, unpinned_cpus: Sequence[int], blocks: Sequence[Block], rows: Sequence[Cpu]
     ) -> list[Block]:
         """Returns the blocks; on `unpinned_cpus`, on which no thread may run, counters that only

@@ -162,7 +162,7 @@ class Sampler:
         self._sampler = handle[0]
         self._buffer = ffi.new("uint64_t[]", max(frame_words, 1))
         self._delivered = ffi.new("uint32_t *")
-        self._start_ns = lib.pp_start(self._sampler)
+        self._start_ns = lib.pp_start_ns(self._sampler)
         self._period_ns = period_ns
         self._ring_rounds = ring_rounds
         self._max_lane_wait_ns = min(MAX_LANE_WAIT_NS, period_ns // 2)
@@ -184,15 +184,15 @@ class Sampler:
         self.close()
 
     def attach(self, cpu: int, rows: Sequence[RowPlan], rebased: bool = False) -> None:
-        """Starts the lane of a CPU, or an unpinned lane (PP_ANYWHERE), which reads these rows. No
-        error is raised if the lane cannot be pinned; `stats` shows that."""
+        """Starts the lane of a CPU, or an unpinned lane (PP_UNPINNED_CPU), which reads these rows.
+        No error is raised if the lane cannot be pinned; `stats` shows that."""
         plans = [(r.head, r.valid, r.valid_words, r.values, len(r.slots)) for r in rows]
         slots = [(s.kind, s.column, s.fd, s.count, s.arg) for r in rows for s in r.slots]
         flags = wire.ROW_REBASED if rebased else 0
         c_rows, c_slots = ffi.new("pp_row[]", plans), ffi.new("pp_slot[]", slots)
         sampler = self._open()
         check_result(lib.pp_attach(sampler, cpu, flags, c_rows, len(plans), c_slots, len(slots)))
-        if cpu != lib.PP_ANYWHERE:
+        if cpu != lib.PP_UNPINNED_CPU:
             self._cpus.add(cpu)
 
     def detach(self, cpu: int) -> None:

@@ -27,7 +27,7 @@ from perfprobe.perf.perf_events import (
     run_in_threads,
     run_trial,
 )
-from perfprobe.perf.perf_pmus import EVENT_UNIT, ChosenEvent, Pmu, core_pmu_of
+from perfprobe.perf.perf_pmus import EVENT_UNIT, ChosenEvent, Pmu, find_core_pmu
 from perfprobe.wire import Counter, Cpu, Missing
 
 MAX_IN_GROUP = 16
@@ -88,7 +88,7 @@ def largest_group_finder(
         return None
 
     def largest_group_on(cpu: int) -> list[Event]:
-        pmu = core_pmu_of(pmus, cpu)
+        pmu = find_core_pmu(pmus, cpu)
         events = (
             [event for c in group if (event := c.event_on(pmu)) and event.is_core]
             for group in groups
@@ -131,7 +131,7 @@ class GroupOpener:
         self, kernel: Kernel, rows: Sequence[Cpu], online: Sequence[Cpu], pmus: Sequence[Pmu]
     ) -> None:
         self._kernel, self._rows, self._online = kernel, rows, online
-        self._pmu_of_cpu = {row.cpu: core_pmu_of(pmus, row.cpu) for row in rows}
+        self._pmu_of_cpu = {row.cpu: find_core_pmu(pmus, row.cpu) for row in rows}
 
     # --- which events are counted together
 

@@ -82,14 +82,14 @@ class EventPlanner:
         for row in rows:
             if row.online and row.type not in self._types:
                 leaves = leaves_of(row.cpu)
-                uarch = model.uarch_of(cpu_identity, leaves, row.type, method)
+                uarch = model.select_uarch(cpu_identity, leaves, row.type, method)
                 self._types[row.type] = uarch, leaves
         self._msr = perf_pmus.find_pmu(root, "msr")
 
     def core_events(self, row: Cpu) -> list[Event]:
         """Returns the events for the core's group of a CPU, in the order of CORE_COUNTERS.
         Alternatives for one key are adjacent."""
-        pmu = perf_pmus.core_pmu_of(self.pmus, row.cpu)
+        pmu = perf_pmus.find_core_pmu(self.pmus, row.cpu)
         if pmu is None or row.type not in self._types:
             return []
         uarch, leaves = self._types[row.type]

@@ -17,7 +17,7 @@ from perfprobe.errors import UsageError
 from perfprobe.kernel import access
 from perfprobe.perf import event_names, perf_pmus
 from perfprobe.perf.event_names import EventRequest, nearest_names
-from perfprobe.perf.perf_events import COUNTED_KEYS, HARDWARE, SOFTWARE, Event, Kernel, refusal_of
+from perfprobe.perf.perf_events import COUNTED_KEYS, HARDWARE, SOFTWARE, Event, Kernel, find_refusal
 from perfprobe.perf.perf_pmus import (
     CORE_PMU_TYPES,
     EVENT_UNIT,
@@ -334,7 +334,7 @@ def list_events(
         with suppress(ValueError):
             event = catalogue.find(event_names.parse_groups(row["name"])[0][0]).event_on(pmu)
             if pmu is not None and event is not None:
-                problem = refusal_of(kernel or Kernel(), event, min(pmu.cpus or {0}))
+                problem = find_refusal(kernel or Kernel(), event, min(pmu.cpus or {0}))
                 row["refused"] = problem and problem.why
     return {
         "events": rows,

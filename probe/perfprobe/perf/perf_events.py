@@ -293,7 +293,7 @@ def open_event(kernel: Kernel, event: Event, cpu: int, *, with_trial: bool = Fal
     return opened.group
 
 
-def refusal_of(kernel: Kernel, event: Event, cpu: int) -> Problem | None:
+def find_refusal(kernel: Kernel, event: Event, cpu: int) -> Problem | None:
     """Returns why the kernel refuses to open this event alone on this CPU; None if it does not."""
     error = _error_alone(kernel, event, cpu, host_only=may_run_guests(kernel.root))
     return None if error is None else access.perf_open_problem(error, kernel.root)

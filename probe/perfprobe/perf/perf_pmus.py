@@ -141,7 +141,7 @@ def core_pmus(root: Path) -> list[Pmu]:
     return [pmu for name, _ in CORE_PMU_TYPES if (pmu := find_pmu(root, name)) is not None]
 
 
-def core_pmu_of(pmus: Iterable[Pmu], cpu: int) -> Pmu | None:
+def find_core_pmu(pmus: Iterable[Pmu], cpu: int) -> Pmu | None:
     return next((pmu for pmu in pmus if pmu.serves(cpu)), None)
 
 
@@ -151,7 +151,7 @@ def open_core_event(
     """Opens the generic event `number` (a key of COUNTED_KEYS) on a CPU, in all rings.
     Raises RefusedError if the event cannot be counted (`with_trial`: after a trial), or if RDPMC
     cannot read it (`by_rdpmc`)."""
-    pmu = core_pmu_of(core_pmus(kernel.root), cpu)
+    pmu = find_core_pmu(core_pmus(kernel.root), cpu)
     if pmu is None:
         raise RefusedError(access.no_pmu_problem(kernel.root))
     event = Event(COUNTED_KEYS[number], HARDWARE, pmu.extended_type | number)

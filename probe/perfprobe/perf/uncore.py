@@ -12,7 +12,7 @@ from perfprobe.cpu import files, identity, topology
 from perfprobe.kernel.access import Problem
 from perfprobe.perf import perf_pmus
 from perfprobe.perf.groups import GroupPlan, PerfPart
-from perfprobe.perf.perf_events import Event, Kernel, refusal_of
+from perfprobe.perf.perf_events import Event, Kernel, find_refusal
 from perfprobe.perf.perf_pmus import Pmu
 from perfprobe.wire import Counter, Cpu, Missing, Scope
 
@@ -172,7 +172,7 @@ def _part(
         return chosen[:1] if chosen and kind.scope == "core" else chosen or [cpu]
 
     die = die_cpus(online[0].cpu)[0]
-    refused = {name: refusal_of(kernel, event, die) for name, event in events_by_name.items()}
+    refused = {name: find_refusal(kernel, event, die) for name, event in events_by_name.items()}
     events = {name: event for name, event in events_by_name.items() if refused[name] is None}
     missing: list[Missing] = []
     for name, refusal in refused.items():
@@ -336,7 +336,7 @@ def memory_part(kernel: Kernel, rows: Sequence[Cpu], online: Sequence[Cpu]) -> P
     count = channels * controller_count
     has_clock = 2 * count < MAX_CHANNELS and all(
         controller.clock_event is not None
-        and not refusal_of(kernel, controller.clock_event, min(controller.pmu.cpus or {0}))
+        and not find_refusal(kernel, controller.clock_event, min(controller.pmu.cpus or {0}))
         for controller in all_controllers
     )
     counters = [
@@ -409,7 +409,7 @@ def _traffic_problem(
     if max(numbers) * max(len(controller.events[0]) for controller in controllers) >= MAX_CHANNELS:
         return Problem(f"a package has more than {MAX_CHANNELS - 1} memory channels")
     refusals = (
-        refusal_of(kernel, event, min(controller.pmu.cpus or {0}))
+        find_refusal(kernel, event, min(controller.pmu.cpus or {0}))
         for controller in controllers
         for events in controller.events
         for event in events

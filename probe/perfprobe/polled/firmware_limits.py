@@ -121,7 +121,7 @@ class Hsmp(PolledBlock):
             return None
         except OSError as error:
             reason = f"/dev/hsmp cannot be opened: {error.strerror}"
-            self._note_missing(COUNTERS, reason, "perftop --sudo")
+            self._report_missing(COUNTERS, reason, "perftop --sudo")
             return None
 
     def _is_usable(self, message: int) -> bool:
@@ -132,14 +132,14 @@ class Hsmp(PolledBlock):
             if self._ask(socket, message) is not None:
                 took_s.append(self._clock() - start_s)
         if not took_s:
-            self._note_missing(
+            self._report_missing(
                 [message], f"the firmware does not answer HSMP message {message:02X}h"
             )
             return False
         if min(took_s) > MAX_ANSWER_S:
             took_text = f"{1e6 * min(took_s):.0f} µs"
             reason = f"HSMP message {message:02X}h takes {took_text}: too slow to repeat"
-            self._note_missing([message], reason)
+            self._report_missing([message], reason)
             return False
         return True
 
@@ -168,7 +168,7 @@ class Hsmp(PolledBlock):
             poll_counts[1 + bit] += answer >> bit & 1
         return [answer >> 16, *poll_counts]
 
-    def _note_missing(self, messages: Iterable[int], reason: str, fix: str | None = None) -> None:
+    def _report_missing(self, messages: Iterable[int], reason: str, fix: str | None = None) -> None:
         keys = [counter.key for message in messages for counter in COUNTERS[message]]
         self.missing += [Missing(key, reason, fix) for key in keys]
 

@@ -61,7 +61,7 @@ class Powercap(PolledBlock):
             name = _ZONE.fullmatch(files.read_word(f"{path}/name"))
             if name and name["die"]:
                 reason = "powercap has limits for dies, but not for packages"
-                self._note_missing("power_limit_w", reason)
+                self._report_missing("power_limit_w", reason)
             elif name:
                 zones[int(name["package"])] = self._open_zone(path, number, wanted_keys)
         self._zones_by_row = [zones.get(package, {}) for package in package_ids(rows)]
@@ -99,12 +99,12 @@ class Powercap(PolledBlock):
                 zone[key] = EnergySum(self.open(f"{zone_path}/energy_uj"), range_uj)
             except PermissionError:
                 reason = "powercap shows energy only to root"
-                self._note_missing("energy_j", reason, "perftop --sudo")
+                self._report_missing("energy_j", reason, "perftop --sudo")
             except OSError:
                 pass
         return zone
 
-    def _note_missing(self, key: str, reason: str, fix: str | None = None) -> None:
+    def _report_missing(self, key: str, reason: str, fix: str | None = None) -> None:
         missing = Missing(key, reason, fix)
         if missing not in self.missing:
             self.missing.append(missing)

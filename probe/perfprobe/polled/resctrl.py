@@ -98,7 +98,7 @@ class Resctrl(PolledBlock):
         self._record: dict[str, list[list[int | None]]] = {}
         groups = [*self._control_groups(), *self._monitoring_groups([""])]
         if not self._domains:
-            self._note_missing(root)
+            self._report_missing(root)
         elif TRAFFIC_FILE in counters and len(groups) < 2:
             self.missing.append(Missing(GROUPS_RECORD, ONE_GROUP_REASON))
 
@@ -189,7 +189,7 @@ class Resctrl(PolledBlock):
         self.missing.append(Missing(FILES[name].key, REASON_BY_WORD.get(word, reason)))
         return False
 
-    def _note_missing(self, root: Path) -> None:
+    def _report_missing(self, root: Path) -> None:
         """Reports why resctrl is missing, if the CPU supports it."""
         if "cqm_mbm_total" in (identity.cpu_flags(root) or ()):
             fix = "sudo mount -t resctrl resctrl /sys/fs/resctrl"

@@ -44,7 +44,7 @@ def cpu_kinds(
             if root != Path("/")
             else affinity.cpuid_leaves(first)
         )
-        uarch = model.uarch_of(identity, leaves, name or None, method)
+        uarch = model.select_uarch(identity, leaves, name or None, method)
         yield CpuKind([row.cpu for row in members], online, uarch, leaves)
 
 

@@ -22,7 +22,7 @@ from fakes import AnyProbe, Machine
 from waiting import MAX_WAIT_S, until_true
 
 from perfprobe import wire
-from perfprobe.serve import BATCH_ORDER, OrderParser
+from perfprobe.serve import BATCH_COMMAND, CommandParser
 from perftop.base.errors import Failed
 from perftop.process import launch, link, streams
 from perftop.process.streams import FollowedMachine, Stream, read_machines
@@ -95,9 +95,9 @@ def test_the_write_interval_is_sent_to_the_probe(tmp_path: Path) -> None:
         probe.set_batch_length(1_000_000_000)
     probe.set_batch_length(5)  # writing to an ended probe is ignored
     probe.stdout.close()
-    orders = OrderParser()
+    orders = CommandParser()
     lines = heard.read_bytes().splitlines(keepends=True)
-    sent = [orders.parse(line)[BATCH_ORDER] for line in lines]
+    sent = [orders.parse(line)[BATCH_COMMAND] for line in lines]
     assert sent == [500_000_000, 1_000_000_000]
 
 

@@ -105,7 +105,7 @@ each_model = pytest.mark.parametrize(
 )
 
 
-def uarch_of(row: Row, model: int) -> Uarch:
+def select_uarch(row: Row, model: int) -> Uarch:
     perfmon: Perfmon = getattr(cpu_models, row.perfmon)
     core_type = None if row.core_type == "-" else row.core_type
     leaves = machine(perfmon, x06=(0, 0, 1, 0))
@@ -116,7 +116,7 @@ def uarch_of(row: Row, model: int) -> Uarch:
 
 @each_model
 def test_each_listed_intel_model_is_found(row: Row, model: int) -> None:
-    result = uarch_of(row, model)
+    result = select_uarch(row, model)
     threads = None if row.smt == "-" else int(row.smt)
     assert (result.name, result.vendor, result.threads_per_core) == (row.name, INTEL, threads)
     assert result.smt_methods == getattr(cpu_models, row.methods)
@@ -128,7 +128,7 @@ def test_each_listed_intel_model_is_found(row: Row, model: int) -> None:
 
 @each_model
 def test_each_intel_model_has_its_events(row: Row, model: int) -> None:
-    result = uarch_of(row, model)
+    result = select_uarch(row, model)
     licenses = {key: event.config for key, event in result.license_events.items()}
     assert licenses == LICENSES[row.licenses]
     events = result.events
@@ -146,7 +146,7 @@ def test_each_intel_model_has_its_events(row: Row, model: int) -> None:
 
 @each_model
 def test_each_intel_model_has_its_registers(row: Row, model: int) -> None:
-    result = uarch_of(row, model)
+    result = select_uarch(row, model)
     assert_turbo(result, row.turbo)
     names = {
         scope: {state.msr: state.name for state in result.residencies if state.scope == scope}

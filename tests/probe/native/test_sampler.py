@@ -158,7 +158,7 @@ def test_late_lanes_are_awaited_and_then_skipped(fd: int, monkeypatch: pytest.Mo
     scripted = ScriptedLibrary(monkeypatch)
     with Sampler(10**9, ROW, check_cpu=False) as sampler:
         sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
-        scripted.now_ns = deadline_ns = lib.pp_start(sampler._sampler)
+        scripted.now_ns = deadline_ns = lib.pp_start_ns(sampler._sampler)
         scripted.pending, scripted.delivered = 1, 3
         assert sampler.drain() is None
         assert sampler.due_s() * 1e9 > scripted.now_ns
@@ -177,7 +177,7 @@ def test_a_round_missed_by_all_lanes_has_no_frame(fd: int, monkeypatch: pytest.M
     scripted = ScriptedLibrary(monkeypatch)
     with Sampler(10**9, ROW, check_cpu=False) as sampler:
         sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
-        scripted.now_ns = lib.pp_start(sampler._sampler) + 3 * 10**9
+        scripted.now_ns = lib.pp_start_ns(sampler._sampler) + 3 * 10**9
         assert sampler.drain() is None
         assert [number for number, _ in scripted.calls] == [0, 1, 2, 3]
         assert sampler.late_rounds == 4
@@ -191,7 +191,7 @@ def test_rounds_of_full_rings_are_skipped(
     scripted.delivered = 1
     with Sampler(10**9, ROW, check_cpu=False, ring_rounds=4) as sampler:
         sampler.attach(0, [plan(0, Slot(lib.PP_FILE, 0, fd))])
-        scripted.now_ns = lib.pp_start(sampler._sampler) + stalled * 10**9
+        scripted.now_ns = lib.pp_start_ns(sampler._sampler) + stalled * 10**9
         drained = sampler.drain()
     assert drained is not None
     assert (drained.number, sampler.late_rounds) == (skipped, skipped)
@@ -205,9 +205,9 @@ def test_a_span_that_was_rounded_down_has_all_its_samples() -> None:
 @pytest.mark.parametrize(("period_ns", "push_ns"), [(10**9, 10**6), (10**6, 250_000)])
 def test_a_round_is_due_when_lanes_usually_have_pushed_it(period_ns: int, push_ns: int) -> None:
     with Sampler(period_ns, ROW) as sampler:
-        due_ns = round(sampler.due_s() * 1e9) - lib.pp_start(sampler._sampler)
+        due_ns = round(sampler.due_s() * 1e9) - lib.pp_start_ns(sampler._sampler)
         assert due_ns == pytest.approx(push_ns, abs=1000)
-        last_due_ns = round(sampler.due_s(3) * 1e9) - lib.pp_start(sampler._sampler)
+        last_due_ns = round(sampler.due_s(3) * 1e9) - lib.pp_start_ns(sampler._sampler)
         assert last_due_ns == pytest.approx(push_ns + 3 * period_ns, abs=1000)
 
 

@@ -1,4 +1,4 @@
-"""Runs code with known counts (known.c) on all CPUs at once, and measures how much other tasks
+"""Runs code with known counts (loops.c) on all CPUs at once, and measures how much other tasks
 disturbed it. Keeps the raw frames of this time, and computes how far a counter advanced
 between two reads. A stamp is a value of the TSC.
 
@@ -31,8 +31,8 @@ from perfprobe.polled.proc_counts import TICK_S
 from perfprobe.sources import Source
 from perfprobe.wire import Counter, Frame, Hello
 
-FREE_LOOP, ADD_LOOP = lib.PP_KNOWN_FREE, lib.PP_KNOWN_ADD
-IMUL_LOOP, ENTER_LOOP = lib.PP_KNOWN_IMUL, lib.PP_KNOWN_ENTER
+FREE_LOOP, ADD_LOOP = lib.PP_LOOP_FREE, lib.PP_LOOP_ADD
+IMUL_LOOP, ENTER_LOOP = lib.PP_LOOP_IMUL, lib.PP_LOOP_ENTER
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +84,9 @@ class LoopRun:
         return high - 1 + (stamp - marks[high - 1]) / (marks[high] - marks[high - 1])
 
 
-loop_instructions = lib.pp_known_turn
+loop_instructions = lib.pp_loop_instructions
 """Instructions that one iteration of the loop executes in user space, by kind of code."""
-chain_instructions = lib.pp_known_chain
+chain_instructions = lib.pp_chain_instructions
 """Instructions of one iteration that form a chain, in which each waits for the previous one."""
 
 
@@ -94,14 +94,14 @@ def run_loop(kind: int, turns: int, marks: int) -> LoopRun:
     """Runs a loop in the calling thread: `turns` iterations before each of the marks."""
     c_marks = ffi.new("uint64_t[]", marks)
     span: Any = ffi.new("pp_work_span *")
-    check_result(lib.pp_known_run(kind, turns, c_marks, marks, span))
+    check_result(lib.pp_loop_run(kind, turns, c_marks, marks, span))
     return LoopRun(kind, turns, tuple(c_marks), _work_span(span))
 
 
 def run_pattern(begin_ns: int, period_ns: int, work_ns: int, periods: int) -> list[WorkSpan]:
     """Works for `work_ns` at the start of each of `periods` periods, and sleeps in between."""
     spans: Any = ffi.new("pp_work_span[]", periods)
-    lib.pp_known_pattern(begin_ns, period_ns, work_ns, spans, periods)
+    lib.pp_work_pattern(begin_ns, period_ns, work_ns, spans, periods)
     return [_work_span(span) for span in spans]
 
 

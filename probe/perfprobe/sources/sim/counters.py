@@ -233,7 +233,7 @@ class SimEvent:
     Integrals of cycles and instructions are times 1000."""
 
     name: str
-    about: str
+    description: str
     row: Row
     multiplier: int = 1
     divisor: int = 1000
@@ -309,7 +309,7 @@ def _columns(
         SimCounter(Counter("perf_running_s", "time counted", "s", "perf sim", scale=1e-9),
                    lambda t: t[Row.ONLINE] * counted_turns // all_turns),
         *(
-            SimCounter(Counter(request.key, event.about, event.unit, "perf sim"),
+            SimCounter(Counter(request.key, event.description, event.unit, "perf sim"),
                        tick_counter(request, event), step_per_cpu=7)
             for request, event in group
         ),
@@ -376,7 +376,7 @@ class PackageCounters:
             # The polls since the previous sample. The script gives the number of polls, of ten, in
             # which a bit is set.
             times = time_ns - sample_ns + np.arange(SAMPLE_POLLS) * sample_ns // SAMPLE_POLLS
-            shares = self._tables.limits[self._tables.stage_of(times // CELL_NS)]
+            shares = self._tables.limits[self._tables.stage_numbers(times // CELL_NS)]
             poll_turns = (self._polls + np.arange(SAMPLE_POLLS)) * 7 % 10
             self._set_polls += (poll_turns[:, None, None] < shares).sum(axis=0)
             self._polls += SAMPLE_POLLS

@@ -189,7 +189,7 @@ class Schedule:
 
     def cells(self, first: int, count: int) -> ScheduleCells:
         number = np.arange(first, first + count, dtype=np.int64)
-        stage = self.tables.stage_of(number)
+        stage = self.tables.stage_numbers(number)
         if (stage == stage[0]).all():
             stage = stage[:1]  # usually all cells are in one stage
         slot = {name: table[stage] for name, table in self.tables.slot.items()}
@@ -321,7 +321,7 @@ class Lateness:
         self.offset[0] = 0
         self._usual_late_ns = USUAL_LATE_NS + (bits >> 16) % 20_000
 
-    def lateness_of(self, number: int) -> tuple[Ints, Ints, Ints]:
+    def sample_lateness(self, number: int) -> tuple[Ints, Ints, Ints]:
         """Returns, for each CPU in the sample with this number: lateness and length of the read in
         ns, and the flag ROW_WIDE if the read was interrupted."""
         bits = random_bits(self._seed, 4, np.array([number]), self._cpus)[0]

@@ -252,7 +252,7 @@ class Tables:
                 self.first_c[i] = start_c
                 start_c = approach_exponentially(start_c, self.target_c[i], count / CELLS_PER_S)
 
-    def stage_of(self, cells: Ints) -> Ints:
+    def stage_numbers(self, cells: Ints) -> Ints:
         """Returns the number of the stage to which each cell belongs."""
         return np.asarray(np.searchsorted(self._ends, cells % self._ends[-1], side="right"))
 

@@ -173,7 +173,7 @@ class SimSource:
         tables = self._schedule.tables
         stage = tables.stages.index(time_ns)
         online = tables.online[stage, : self._machine.cpus] > 0
-        late_ns, width, is_wide = self._lateness.lateness_of(self._number)
+        late_ns, width, is_wide = self._lateness.sample_lateness(self._number)
         times = np.full(self._machine.slots, time_ns, np.int64)
         # Counters have their values at the middle of the read.
         times[: self._machine.cpus] += late_ns + width // 2

@@ -65,7 +65,7 @@ class SimTasks:
             tasks = tasks_by_cpu[cpu][:MAX_TASKS_PER_CPU]
             if not tasks or round(share, 4) <= 0:
                 continue
-            pids = [pid_of(cpu, i, len(self._threads)) for i in range(len(tasks))]
+            pids = [task_pid(cpu, i, len(self._threads)) for i in range(len(tasks))]
             task_rows[str(cpu)] = [
                 [pid, task.comm, round(share * task.part / 1000, 4)]
                 for pid, task in zip(pids, tasks, strict=True)
@@ -111,7 +111,7 @@ class SimWatchedJob:
         if pid is None:
             self._job = _per_task(tasks, width, lambda task: task.comm == text) > 0
         else:
-            pids = pid_of(np.arange(cpus)[:, None], np.arange(width), cpus)
+            pids = task_pid(np.arange(cpus)[:, None], np.arange(width), cpus)
             self._job = (_per_task(tasks, width, lambda _: True) > 0) & (pids == int(pid))
             if not self._job.any():
                 raise Unavailable(f"no process {pid}")
@@ -133,7 +133,7 @@ class SimWatchedJob:
         job_tasks = np.argwhere(self._job[stage] & online[:, None]).tolist()
         threads: dict[str, list[object]] = {}
         for cpu, place in job_tasks[:MAX_THREADS]:
-            pid = pid_of(cpu, place, cpus)
+            pid = task_pid(cpu, place, cpus)
             comm = self._schedule.tables.tasks[stage][cpu][place].comm
             run, wait, voluntary = self._sums[:, cpu, place].tolist()
             switches, times_ns = (voluntary, wait // (1000 * SLICE_NS)), (run // 1000, wait // 1000)
@@ -154,7 +154,7 @@ TaskTable = Sequence[Sequence[Sequence[TaskShare]]]
 """The tasks of each CPU, by stage and CPU."""
 
 
-def pid_of(cpu: Number, place: Number, cpus: int) -> Number:
+def task_pid(cpu: Number, place: Number, cpus: int) -> Number:
     return FIRST_PID + place * cpus + cpu
 
 

@@ -1,5 +1,5 @@
 """Loads with known counts. The length of each loop is tested by single steps in
-tests/native/test_known.c, and a second time here by its disassembly."""
+tests/native/test_loops.c, and a second time here by its disassembly."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KINDS = {
 def loops(tmp_path: Path) -> list[Counter[str]]:
     """Returns the instructions of each loop, from the target of a backward jump to the jump, by
     function."""
-    text = listing("known.c", tmp_path)
+    text = listing("loops.c", tmp_path)
     results: list[Counter[str]] = []
     section: list[tuple[int, str]] = []
     for line in text.splitlines():

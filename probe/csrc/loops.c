@@ -72,31 +72,31 @@ static void loop_enter(uint64_t n)
                      : "rax", "rcx", "r11", "cc", "memory");
 }
 
-static void (*const loops[PP_KNOWN_KINDS])(uint64_t) = {
-    [PP_KNOWN_FREE] = loop_free,
-    [PP_KNOWN_ADD] = loop_add,
-    [PP_KNOWN_IMUL] = loop_imul,
-    [PP_KNOWN_ENTER] = loop_enter,
+static void (*const loops[PP_LOOP_KINDS])(uint64_t) = {
+    [PP_LOOP_FREE] = loop_free,
+    [PP_LOOP_ADD] = loop_add,
+    [PP_LOOP_IMUL] = loop_imul,
+    [PP_LOOP_ENTER] = loop_enter,
 };
 
-uint32_t pp_known_turn(uint32_t kind)
+uint32_t pp_loop_instructions(uint32_t kind)
 {
-    const uint32_t ends = kind == PP_KNOWN_ENTER ? 4 : 2; /* (MOV and SYSCALL,) DEC and JNZ */
+    const uint32_t ends = kind == PP_LOOP_ENTER ? 4 : 2; /* (MOV and SYSCALL,) DEC and JNZ */
 
-    return kind < PP_KNOWN_KINDS ? pp_known_chain(kind) + ends : 0;
+    return kind < PP_LOOP_KINDS ? pp_chain_instructions(kind) + ends : 0;
 }
 
-uint32_t pp_known_chain(uint32_t kind)
+uint32_t pp_chain_instructions(uint32_t kind)
 {
-    if (kind >= PP_KNOWN_KINDS)
+    if (kind >= PP_LOOP_KINDS)
         return 0;
-    return kind == PP_KNOWN_ENTER ? ENTER_BODY : BODY;
+    return kind == PP_LOOP_ENTER ? ENTER_BODY : BODY;
 }
 
-int pp_known_run(uint32_t kind, uint64_t turns, uint64_t *marks, uint32_t n_marks,
+int pp_loop_run(uint32_t kind, uint64_t turns, uint64_t *marks, uint32_t n_marks,
                  pp_work_span *out)
 {
-    if (kind >= PP_KNOWN_KINDS || turns == 0)
+    if (kind >= PP_LOOP_KINDS || turns == 0)
         return -EINVAL;
     begin_span(out);
     for (uint32_t i = 0; i < n_marks; i++) {
@@ -107,7 +107,7 @@ int pp_known_run(uint32_t kind, uint64_t turns, uint64_t *marks, uint32_t n_mark
     return 0;
 }
 
-void pp_known_pattern(uint64_t begin_ns, uint64_t period_ns, uint64_t on_ns, pp_work_span *spans,
+void pp_work_pattern(uint64_t begin_ns, uint64_t period_ns, uint64_t on_ns, pp_work_span *spans,
                       uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {

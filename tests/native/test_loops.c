@@ -1,7 +1,7 @@
 /* Loops execute the stated number of instructions: a traced child is single-stepped, and each step
  * is one instruction in user space. Work spans report their time and CPU. */
 #define _GNU_SOURCE
-#include "known.c"
+#include "loops.c"
 
 #include "check.h"
 #include "cpus.h"
@@ -52,9 +52,9 @@ static long steps(uint32_t kind, uint64_t turns)
 static bool has_length(uint32_t kind)
 {
     const long few = steps(kind, 2), more = steps(kind, 4);
-    const long turn = (long)pp_known_turn(kind);
+    const long turn = (long)pp_loop_instructions(kind);
 
-    if (more - few == 2 * turn || (kind == PP_KNOWN_ENTER && more - few == 2 * (turn - 1)))
+    if (more - few == 2 * turn || (kind == PP_LOOP_ENTER && more - few == 2 * (turn - 1)))
         return true;
     fprintf(stderr, "kind %u: %ld more steps for 2 turns of %ld\n", kind, more - few, turn);
     return false;
@@ -93,7 +93,7 @@ static void check_own_time(void)
     pp_work_span span;
 
     clock_is_simulated = true;
-    CHECK(pp_known_run(PP_KNOWN_ADD, 10, marks, 2, &span) == 0 && span.cpu_ns == 300);
+    CHECK(pp_loop_run(PP_LOOP_ADD, 10, marks, 2, &span) == 0 && span.cpu_ns == 300);
     clock_is_simulated = false;
 }
 
@@ -104,12 +104,12 @@ static void check_cpu(void)
     int cpus[2], n = own_cpus(cpus);
 
     pin(cpus[0]);
-    pp_known_pattern(0, 0, 1, &span, 1);
+    pp_work_pattern(0, 0, 1, &span, 1);
     CHECK(span.cpu == cpus[0]);
     if (n == 2) {
         other_cpu = cpus[1];
         reads_until_moved = 3; /* its start makes the first two */
-        pp_known_pattern(0, 0, 1, &span, 1);
+        pp_work_pattern(0, 0, 1, &span, 1);
         CHECK(span.cpu == -1);
     }
 }
@@ -121,7 +121,7 @@ static void check_pattern(void)
     const uint64_t begin = pp_clock_ns(CLOCK_MONOTONIC) + period;
     pp_work_span spans[N];
 
-    pp_known_pattern(begin, period, on, spans, N);
+    pp_work_pattern(begin, period, on, spans, N);
     for (unsigned i = 0; i < N; i++) {
         CHECK(spans[i].begin_ns >= begin + i * period);
         CHECK(spans[i].end_ns >= begin + i * period + on);
@@ -137,11 +137,11 @@ int main(void)
     check_own_time();
     check_cpu();
     check_pattern();
-    CHECK(pp_known_turn(PP_KNOWN_KINDS) == 0);
-    CHECK(pp_known_run(PP_KNOWN_KINDS, 1, marks, 3, &span) == -EINVAL);
-    CHECK(pp_known_run(PP_KNOWN_ADD, 0, marks, 3, &span) == -EINVAL); /* would run too long */
-    for (uint32_t kind = 0; kind < PP_KNOWN_KINDS; kind++) {
-        CHECK(pp_known_run(kind, 10, marks, 3, &span) == 0);
+    CHECK(pp_loop_instructions(PP_LOOP_KINDS) == 0);
+    CHECK(pp_loop_run(PP_LOOP_KINDS, 1, marks, 3, &span) == -EINVAL);
+    CHECK(pp_loop_run(PP_LOOP_ADD, 0, marks, 3, &span) == -EINVAL); /* would run too long */
+    for (uint32_t kind = 0; kind < PP_LOOP_KINDS; kind++) {
+        CHECK(pp_loop_run(kind, 10, marks, 3, &span) == 0);
         CHECK(span.begin <= marks[0] && marks[0] <= marks[1] && marks[2] <= span.end);
         check_length(kind);
     }
