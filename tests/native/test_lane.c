@@ -17,32 +17,24 @@ static struct pp_lane_row row_with_usual_width(uint64_t usual)
     return row;
 }
 
-static void the_first_read_is_not_wide(void)
+/* One read: the estimated median before it, its width, whether it is wide, and the median after. */
+static void a_read_is_wide_by_the_median(void)
 {
-    struct pp_lane_row row = {0};
+    const struct { uint64_t before, width; bool wide; uint64_t after; } reads[] = {
+        {0, 100000000, false, 100000001}, /* the first: nothing is known yet */
+        {100000, 400003, false, 112501}, {100000, 400004, true, 112501}, /* more than four times */
+        {10, 20000, false, 12}, {10, 20001, true, 12}, /* the minimum, however narrow the others */
+        {100000, 100000, false, 100000}, {100000, 100001, false, 112501},
+        {100000, 99999, false, 87499}, {100000, 50000, false, 87499},
+        {100000, 49999, false, 50000}, /* the first reads were slow, such as from cold caches */
+    };
 
-    CHECK(!is_wide(&row, 1000 * USUAL) && row.median > 0);
-}
+    for (size_t i = 0; i < sizeof reads / sizeof *reads; i++) {
+        struct pp_lane_row row = {.median = reads[i].before};
 
-static void wide_is_more_than_four_times_the_usual(void)
-{
-    struct pp_lane_row row = row_with_usual_width(USUAL);
-    uint64_t usual = row.median;
-
-    CHECK(usual >= USUAL - USUAL / 4 && usual <= USUAL + USUAL / 4);
-    CHECK(!is_wide(&row, WIDE_FACTOR * usual));
-    row.median = usual;
-    CHECK(is_wide(&row, WIDE_FACTOR * (usual + 1)));
-    CHECK(row.median == usual + usual / MEDIAN_STEP + 1); /* one outlier moves it by one step */
-}
-
-/* This holds however narrow the usual read is. */
-static void nothing_below_the_floor_is_wide(void)
-{
-    struct pp_lane_row row = row_with_usual_width(10);
-
-    CHECK(!is_wide(&row, MIN_WIDE_READ));
-    CHECK(is_wide(&row, MIN_WIDE_READ + 1));
+        CHECK(is_wide(&row, reads[i].width) == reads[i].wide);
+        CHECK(row.median == reads[i].after);
+    }
 }
 
 static void the_usual_width_rises_and_falls(void)
@@ -55,16 +47,6 @@ static void the_usual_width_rises_and_falls(void)
     for (int i = 0; i < ENOUGH; i++)
         is_wide(&row, 2 * USUAL);
     CHECK(row.median > USUAL + USUAL / 2 && row.median < 3 * USUAL);
-}
-
-/* A bad start, such as a first read from cold caches, does not hide interruptions for long. */
-static void one_fast_read_ends_a_bad_start(void)
-{
-    struct pp_lane_row row = {0};
-
-    is_wide(&row, 100 * USUAL);
-    is_wide(&row, USUAL);
-    CHECK(is_wide(&row, 5 * USUAL));
 }
 
 /* A row is not read on another CPU, so the read takes no time. */
@@ -119,11 +101,8 @@ int main(void)
 {
     the_cpu_is_not_read_without_proof();
     a_row_has_the_columns_that_were_read();
-    the_first_read_is_not_wide();
-    wide_is_more_than_four_times_the_usual();
-    nothing_below_the_floor_is_wide();
+    a_read_is_wide_by_the_median();
     the_usual_width_rises_and_falls();
-    one_fast_read_ends_a_bad_start();
     a_read_on_another_cpu_does_not_change_the_usual_width();
     return 0;
 }

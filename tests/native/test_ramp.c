@@ -112,14 +112,19 @@ static void a_move_is_reported(void)
 static void invalid_orders_are_refused(void)
 {
     pp_ramp_phase phase = {.isa = PP_RAMP_ISAS, .ticks = 1};
-    pp_ramp_request none = order;
 
     CHECK(pp_ramp_run(&order, &phase, 1, chunks, CAPACITY, &result) == -EINVAL);
     CHECK(pp_ramp_run(&order, &phase, 0, chunks, CAPACITY, &result) == -EINVAL);
     phase.isa = PP_RAMP_SCALAR;
-    none.blocks = 0;
-    CHECK(pp_ramp_run(&none, &phase, 1, chunks, CAPACITY, &result) == -EINVAL);
-    CHECK(result.chunks == 0);
+    for (int i = 0; i < 3; i++) {
+        pp_ramp_request none = order;
+        uint32_t *const numbers[] = {&none.blocks, &none.growth, &none.max_pieces};
+
+        *numbers[i] = 0;
+        result.chunks = 1;
+        CHECK(pp_ramp_run(&none, &phase, 1, chunks, CAPACITY, &result) == -EINVAL);
+        CHECK(result.chunks == 0);
+    }
 }
 
 static _Atomic int over;

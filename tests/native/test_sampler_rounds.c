@@ -69,6 +69,48 @@ int __wrap_pthread_setaffinity_np(pthread_t thread, size_t size, const cpu_set_t
     return __real_pthread_setaffinity_np(thread, size, set);
 }
 
+/* --- resources that are short ----------------------------------------------------------------- */
+
+static int fails_at;     /* number of the allocation that fails; 0: none */
+static int create_errno; /* error of a thread with a stack of its own size; 0: none */
+
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *old, size_t size);
+void *__real_aligned_alloc(size_t alignment, size_t size);
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *),
+                          void *arg);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+void *__wrap_aligned_alloc(size_t alignment, size_t size);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *),
+                          void *arg);
+
+static bool fails(void)
+{
+    return fails_at > 0 && --fails_at == 0;
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return fails() ? NULL : __real_calloc(n, size);
+}
+
+void *__wrap_realloc(void *old, size_t size)
+{
+    return fails() ? NULL : __real_realloc(old, size);
+}
+
+void *__wrap_aligned_alloc(size_t alignment, size_t size)
+{
+    return fails() ? NULL : __real_aligned_alloc(alignment, size);
+}
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *),
+                          void *arg)
+{
+    return attr && create_errno ? create_errno : __real_pthread_create(thread, attr, start, arg);
+}
+
 static void act(int fd)
 {
     if (fd == SLOW)
@@ -110,6 +152,34 @@ static pp_sampler *make_simulated(uint64_t period_ns, uint32_t ring)
     return s;
 }
 
+/* A lane that cannot start is an error, and can be attached again. */
+static void test_short_resources(void)
+{
+    const pp_config config = {.period_ns = MS, .words = 1, .ring = 1, .stamp = PP_STAMP_RAW};
+    const int errors[] = {EAGAIN, EPERM, EINVAL};
+    pp_sampler *s = NULL;
+
+    fails_at = 1;
+    CHECK(pp_new(&config, &s) == -ENOMEM && s == NULL);
+    for (int number = 1; number <= 5; number++) {
+        s = make_simulated(5 * MS, 2);
+        fails_at = number;
+        CHECK(attach(s, 0, 0, COUNTING, 0) == -ENOMEM && fails_at == 0);
+        CHECK(pp_detach(s, 0) == -ENOENT);
+        CHECK(attach(s, 0, 0, COUNTING, 0) == 0);
+        pp_free(s);
+    }
+    for (int i = 0; i < 3; i++) {
+        s = make_simulated(5 * MS, 2);
+        create_errno = errors[i];
+        /* EINVAL: libraries need a larger stack, and the default size is large enough */
+        CHECK(attach(s, 0, 0, COUNTING, 0) == (errors[i] == EINVAL ? 0 : -errors[i]));
+        CHECK(stats_of(s, 0).attached == (errors[i] == EINVAL));
+        create_errno = 0;
+        pp_free(s);
+    }
+}
+
 /* --- rounds ----------------------------------------------------------------------------------- */
 
 static void test_numbers_of_rounds(void)
@@ -124,26 +194,14 @@ static void test_numbers_of_rounds(void)
     CHECK(pp_deadline(&schedule, 2) == 1200);
 }
 
-static void test_a_lane_is_pinned_once(void)
-{
-    pp_sampler *s = make_simulated(5 * MS, 2);
-    uint64_t round = 0;
-
-    pins = 0;
-    CHECK(attach(s, 0, 0, COUNTING, 0) == 0);
-    for (int i = 0; i < 3; i++)
-        round = next_sampled(s, round, 0);
-    CHECK(pp_detach(s, 0) == 0);
-    CHECK(pins == 1);
-    pp_free(s);
-}
-
-/* The first delivered row has the flag, even if samples before it were lost. */
+/* The first delivered row has the flag, even if samples before it were lost. The lane is pinned only
+ * at its start. */
 static void test_rebased(void)
 {
     pp_sampler *s = make_simulated(5 * MS, 2);
     uint64_t round;
 
+    pins = 0;
     CHECK(attach(s, 0, 0, COUNTING, PP_ROW_REBASED) == 0);
     for (round = 0; round < 6; round++)
         reach(s, round);
@@ -152,7 +210,7 @@ static void test_rebased(void)
     CHECK(round == 7 && flags_of(0) & PP_ROW_REBASED);
     CHECK(lost_of(0) == 6); /* four found the ring full, and two were too old */
     round = next_sampled(s, round, 0);
-    CHECK(round == 8 && !(flags_of(0) & PP_ROW_REBASED));
+    CHECK(round == 8 && !(flags_of(0) & PP_ROW_REBASED) && pins == 1);
     pp_free(s);
 }
 
@@ -350,8 +408,8 @@ static void test_anywhere_is_no_cpu(void)
 
 int main(void)
 {
+    test_short_resources();
     test_numbers_of_rounds();
-    test_a_lane_is_pinned_once();
     test_rebased();
     test_overruns();
     test_pending_and_force();

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trees
@@ -44,6 +46,19 @@ def test_slow_and_missing_files_have_a_reason(
         part = cpu_files.cpufreq_part(four_cpus, topology.read_cpus(four_cpus))
         assert [(c.key, c.scale) for c in part.counters] == expected
     assert part.missing[1].why == "a read of scaling_max_freq takes 500 µs: too slow to repeat"
+
+
+@pytest.mark.parametrize("first", [{"online": False}, {"type": "atom"}])
+def test_idle_states_are_those_of_the_cpu_with_most(tmp_path: Path, first: dict[str, Any]) -> None:
+    trees.machine(tmp_path, 2)
+    for cpu, names in enumerate((("POLL", "C1"), ("POLL", "C1", "C6"))):
+        for state, name in enumerate(names if cpu or "type" in first else ()):
+            trees.put(tmp_path, f"{trees.CPU}/cpu{cpu}/cpuidle/state{state}/name", f"{name}\n")
+    rows = topology.read_cpus(tmp_path)
+    part = cpu_files.cpuidle_part(tmp_path, [replace(rows[0], **first), rows[1]])
+    assert [(c.key, c.parts, c.scale) for c in part.counters] == [
+        ("idle_s", ["state1", "state2"], 1e-6), ("poll_s", ["state0"], 1e-6),
+    ]  # fmt: skip
 
 
 # --- the fastest clock ----------------------------------------------------------------------------
