@@ -200,23 +200,24 @@ def test_the_screen_loads_no_module_that_it_does_not_use() -> None:
     code = (
         "import sys\nfrom perftop.verbs.options import fast_imports\nwith fast_imports():\n"
         "    import perftop.tui.stream, perftop.session.loss_history as loss_history\n"
-        "    import numpy, perftop.detect.ramps as ramps\n"
+        "    import numpy, perftop.detect.ramps as ramps, perftop.output.why_text\n"
         "ramps.median(numpy.ones((3, 2)))\n"
         "history = loss_history.LossHistory([0, 0])\n"
         "history.between(loss_history.history_edges(10**12, 60))\n"
-        "unused = {'ssl', 'ctypes', 'statistics', 'numpy.ma'} & sys.modules.keys()\n"
+        "unused = {'ssl', 'ctypes', 'json', 'statistics', 'numpy.ma'} & sys.modules.keys()\n"
         "import ssl, ctypes\nprint(unused, 'asyncio' in sys.modules)"
     )
     assert python(code).stdout == "set() True\n"
 
 
 def test_the_probe_is_small() -> None:
-    """Only sim imports numpy; psutil is imported when tasks are read."""
+    """Only sim imports numpy; psutil is imported when tasks are read, shutil by no stream."""
     found = {m for m in PATHS if m.startswith("perfprobe") and not m.endswith("__main__")}
     found -= {"perfprobe._native"}
     rest = {m.removesuffix(".__init__") for m in found if folder(m) != "sources/sim"}
-    code = f"import perfprobe.__main__, {', '.join(sorted(rest))}"
-    assert not loaded_modules(code) & {"numpy", "textual", "rich", "perftop", "psutil", "asyncio"}
+    code = f"import {', '.join(sorted(rest))}\nfrom perfprobe import __main__\n__main__._parser()"
+    unused = {"numpy", "textual", "rich", "perftop", "psutil", "asyncio", "shutil"}
+    assert not loaded_modules(code) & unused
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from perfprobe.errors import (
     error_sentence,
     with_remedy,
 )
-from perfprobe.stream_options import parse_cpu, parse_number
+from perfprobe.stream_options import HelpFormatter, parse_cpu, parse_number
 
 EXIT_FAILED, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_INTERRUPTED = 1, 2, 3, 130
 
@@ -80,6 +80,9 @@ def _discard_stdout() -> None:
 class _Parser(argparse.ArgumentParser):
     """A parser that reports each error in one line, even a failed write of its help."""
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": HelpFormatter} | options)
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(stream_options.usage_message(self.prog, message))
 
@@ -93,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"perfprobe {__version__}")
     verbs: Any = parser.add_subparsers(required=True, metavar="VERB")
-    root, json_option = stream_options.sysroot_parser(), argparse.ArgumentParser(add_help=False)
+    root, json_option = stream_options.sysroot_parser(), _Parser(add_help=False)
     json_option.add_argument("--json", action="store_true", help="the default and only format")
 
     stream = verbs.add_parser("stream", parents=[root], help="write frames to stdout (msgpack)")

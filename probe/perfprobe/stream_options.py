@@ -26,6 +26,18 @@ _OPTIONS = (
 )  # fmt: skip
 
 
+HELP_WIDTH = 78
+"""Width in columns of perfprobe's help."""
+
+
+class HelpFormatter(argparse.HelpFormatter):
+    """A formatter of help with a fixed width. To find that of the terminal, argparse would import
+    shutil and its compressors, 0.4 MB in every probe."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=HELP_WIDTH)
+
+
 def parse_number(text: str) -> float:
     """Parses an unsigned number. float() would also accept nan, underscores, blanks and the digits
     of all scripts."""
@@ -57,7 +69,7 @@ def forwarded_options(options: argparse.Namespace) -> list[str]:
 
 def sysroot_parser() -> argparse.ArgumentParser:
     """Returns a parent parser with the option --sysroot, for verbs that read files."""
-    parser = argparse.ArgumentParser(add_help=False)
+    parser = argparse.ArgumentParser(add_help=False, formatter_class=HelpFormatter)
     parser.add_argument(
         "--sysroot", type=Path, metavar="DIR", default=Path("/"),
         help="read only from DIR/proc, DIR/sys and DIR/dev (default: this machine)",
