@@ -370,6 +370,16 @@ def join_words(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
+Line = dict[str, Any]
+"""An object of JSON output."""
+
+
+def json_number(value: float | None) -> float | None:
+    """Rounds a number to seven digits: more than any counter's precision, but readable. Returns
+    None if it is unknown or not finite."""
+    return float(f"{value:.7g}") if value is not None and math.isfinite(value) else None
+
+
 # --- times and spans
 
 

@@ -10,13 +10,13 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from perftop.base.text import ranges, safe_text
+from perftop.base.text import Line, json_number, ranges, safe_text
 from perftop.draw.columns import Column
 from perftop.model.kinds import Episode, kind_of
 from perftop.model.numbers import INDEX
 from perftop.model.smt import STATES
 from perftop.model.tasks import JobFootprint
-from perftop.output.stat_lines import Line, json_number, table_line
+from perftop.output.stat_lines import table_line
 from perftop.output.waiting import other_run_times
 from perftop.process.command_window import CommandWindow, WindowBounds, run_fields
 from perftop.session.interval import Distribution, Interval

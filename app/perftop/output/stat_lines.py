@@ -9,7 +9,16 @@ from math import isfinite, isnan, nan
 from typing import Any
 
 from perfprobe import wire
-from perftop.base.text import GHZ, clock_time, escaped, percent, safe_text, whole_percent
+from perftop.base.text import (
+    GHZ,
+    Line,
+    clock_time,
+    escaped,
+    json_number,
+    percent,
+    safe_text,
+    whole_percent,
+)
 from perftop.draw.columns import Column, join_columns, plain_text
 from perftop.model.confidence import evidence_json
 from perftop.model.control_groups import is_group, short_owner
@@ -43,19 +52,12 @@ from perftop.session.values import (
     state_reasons,
 )
 
-Line = dict[str, Any]
 NO_WAITS_REASON = "the kernel does not report how long they waited"
 
 
 def line_text(line: Line) -> str:
     # Non-ASCII characters are only in strings, where JSON allows their escapes.
     return escaped(json.dumps(line, ensure_ascii=False, separators=(",", ":")))
-
-
-def json_number(value: float | None) -> float | None:
-    """Rounds a number to seven digits: more than any counter's precision, but readable. Returns
-    None if it is unknown or not finite."""
-    return float(f"{value:.7g}") if value is not None and isfinite(value) else None
 
 
 def hello_line(session: Session) -> Line:

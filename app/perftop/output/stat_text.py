@@ -14,10 +14,12 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.text import (
+    Line,
     clock_ghz,
     clock_time,
     count_noun,
     cpu_list,
+    json_number,
     long_duration,
     percent,
     ranges,
@@ -42,10 +44,8 @@ from perftop.output.run_summary import (
 )
 from perftop.output.sentences import cpus_text, job_name, sentence, text, victims
 from perftop.output.stat_lines import (
-    Line,
     chosen_numbers,
     has_states,
-    json_number,
     number_text,
     seconds_text,
     shown_unit,

@@ -9,7 +9,9 @@ from math import isfinite, nan
 from perfprobe import wire
 from perftop.base.text import (
     GHZ,
+    Line,
     count_noun,
+    json_number,
     long_duration,
     percent,
     safe_text,
@@ -21,7 +23,7 @@ from perftop.draw.columns import Column
 from perftop.model.numbers import NUMBERS, PER_KI, Number
 from perftop.output.report import MIN_SHARE, Report
 from perftop.output.run_summary import summary_line, time_use_lines
-from perftop.output.stat_lines import Line, json_number, number_text, shown_unit, table_line
+from perftop.output.stat_lines import number_text, shown_unit, table_line
 from perftop.output.why_report import culprit_of, report
 from perftop.output.why_text import SHORT_TASKS, answer, cause_rows, texts
 from perftop.session.episodes import RUN_STARTED, EpisodeTally, mark_label

@@ -7,7 +7,9 @@ from math import isfinite
 
 from perftop.base.text import (
     MISSING,
+    Line,
     count_noun,
+    json_number,
     long_duration,
     percent,
     printable,
@@ -25,7 +27,6 @@ from perftop.model.control_groups import is_group, is_pid
 from perftop.model.kinds import KINDS, STEAL_CAUSE
 from perftop.output.report import MAX_CAUSES, MIN_SHARE, Finding, Report
 from perftop.output.sentences import MAX_SENTENCE, MAX_SHORT_CPUS, short_cpus_text
-from perftop.output.stat_lines import Line, json_number
 from perftop.output.why_report import MIN_ALWAYS_SHARE, unmeasured_losses
 from perftop.session.losses import CauseKey
 

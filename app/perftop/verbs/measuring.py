@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 from perfprobe import wire
 from perftop.base.errors import USAGE, Failed, print_error
 from perftop.base.text import (
+    Line,
     long_duration,
     printable,
     show_progress,
@@ -23,7 +24,7 @@ from perftop.output import stat_lines, stat_text, why_report, why_text
 from perftop.output.export.fields import chosen_fields, with_events
 from perftop.output.export.json_lines import select_measures
 from perftop.output.run_summary import run_line, time_use_lines
-from perftop.output.stat_lines import SCREEN_LINES, Line, StatTable
+from perftop.output.stat_lines import SCREEN_LINES, StatTable
 from perftop.output.stat_text import Measurement
 from perftop.process.command_window import CommandStart
 from perftop.process.signals import write_text

@@ -21,7 +21,7 @@ from perftop.base.errors import (
     print_error,
     require_terminal,
 )
-from perftop.base.text import did_you_mean, supports_colour, supports_unicode
+from perftop.base.text import did_you_mean, json_number, supports_colour, supports_unicode
 from perftop.verbs import options
 from perftop.verbs.options import fast_imports
 
@@ -348,7 +348,6 @@ async def _print_lines(source: AnyFleetSource, count: int | None) -> int:
 
 
 def machine_json(machine: Machine, now: float) -> dict[str, Any]:
-    from perftop.output.stat_lines import json_number
     from perftop.session.fleet_machine import FIELDS
 
     kind, cause = machine.cause

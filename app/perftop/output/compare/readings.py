@@ -15,7 +15,7 @@ import numpy as np
 
 from perfprobe import wire
 from perftop.base.arrays import Floats
-from perftop.base.text import GHZ, MISSING, safe_text, scale
+from perftop.base.text import GHZ, MISSING, Line, json_number, safe_text, scale
 from perftop.model import numbers as model_numbers
 from perftop.model.delta import Delta
 from perftop.model.kinds import kind_of
@@ -24,7 +24,7 @@ from perftop.model.sample_reader import SampleBatch
 from perftop.model.smt import STATES
 from perftop.output.compare.statistics import MIN_BLOCKS, Estimate, estimate_of_series
 from perftop.output.run_summary import is_different, mean_both_share, mean_busy_cpus
-from perftop.output.stat_lines import Line, json_number, shown_unit
+from perftop.output.stat_lines import shown_unit
 from perftop.output.summary_text import WHOLE_LABEL, Phases
 from perftop.session.losses import WAIT_CAUSE, CauseKey
 from perftop.session.session import Session

@@ -8,7 +8,7 @@ from functools import cached_property
 from math import isfinite, nan
 from statistics import median
 
-from perftop.base.text import count_noun, join_words, safe_text, wrap_text
+from perftop.base.text import Line, count_noun, join_words, json_number, safe_text, wrap_text
 from perftop.draw.columns import Column
 from perftop.output.compare.readings import (
     NUMBERS,
@@ -26,7 +26,7 @@ from perftop.output.compare.statistics import (
     runs_needed,
     smallest_difference,
 )
-from perftop.output.stat_lines import Line, json_number, table_line
+from perftop.output.stat_lines import table_line
 
 TIME_KEY = "run_s"
 MAX_ROWS = 20

@@ -6,7 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import nan
 
-from perftop.base.text import count_noun, safe_text, signed, terminal_text, wrap_text
+from perftop.base.text import (
+    Line,
+    count_noun,
+    json_number,
+    safe_text,
+    signed,
+    terminal_text,
+    wrap_text,
+)
 from perftop.draw.columns import Column, Run, join_columns
 from perftop.model.kinds import cause_of
 from perftop.model.numbers import SMALL_SHARE_ENDS
@@ -25,7 +33,6 @@ from perftop.output.compare.comparison import (
 )
 from perftop.output.compare.readings import Reading, find_number, format_like, unit_of
 from perftop.output.run_summary import setting_label, value_text
-from perftop.output.stat_lines import Line, json_number
 
 WIDTH, STATE_WIDTH = 80, 21
 """Width in columns of all lines, and of a machine's state."""

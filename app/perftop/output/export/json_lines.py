@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import isfinite
 
 from perfprobe import wire
+from perftop.base.text import Line
 from perftop.model.control_groups import is_pid
 from perftop.model.kinds import Episode
 from perftop.model.numbers import is_event_key
@@ -13,7 +14,6 @@ from perftop.model.tasks import JobFootprint, WatchedJob
 from perftop.output import run_summary, stat_lines
 from perftop.output.export.fields import MEASURES, EpisodeCounts, ExportFormat, Field, Output
 from perftop.output.run_summary import run_time_fields
-from perftop.output.stat_lines import Line
 from perftop.process.command_window import RUN_COUNTS, RUN_TIMES, WindowBounds
 from perftop.session.episodes import run_seconds
 from perftop.session.interval import Interval
@@ -122,11 +122,11 @@ class JsonLines(ExportFormat):
         line = run_summary.summary_line(self._session, counted, elapsed_s, run, footprint)
         self._write_line(select_measures(line, self._measures))
 
-    def _write_line(self, line: stat_lines.Line) -> None:
+    def _write_line(self, line: Line) -> None:
         self._out.write(f"{stat_lines.line_text(line)}\n".encode())
 
 
-def select_measures(line: stat_lines.Line, measures: Sequence[Field]) -> stat_lines.Line:
+def select_measures(line: Line, measures: Sequence[Field]) -> Line:
     """Returns the line of an interval or summary with only the chosen measures."""
     if len(measures) >= len(MEASURES):
         return line
@@ -148,6 +148,6 @@ def select_measures(line: stat_lines.Line, measures: Sequence[Field]) -> stat_li
     return line
 
 
-def _without_keys(row: stat_lines.Line, keys: set[str]) -> stat_lines.Line:
+def _without_keys(row: Line, keys: set[str]) -> Line:
     row = {key: value for key, value in row.items() if key not in keys}
     return row | {"why": _without_keys(row["why"], keys)} if "why" in row else row

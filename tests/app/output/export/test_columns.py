@@ -20,12 +20,12 @@ from nightly import cases_by_day
 from sim_streams import SAMPLE_NS, messages
 
 from perfprobe import wire
+from perftop.base.text import json_number
 from perftop.model.tasks import ThreadActivity
 from perftop.output.export import cells
 from perftop.output.export.cells import exact_cells, number_cells, rounded_numbers, whole_cells
 from perftop.output.export.fields import MEASURES
 from perftop.output.export.tables import CsvTable
-from perftop.output.stat_lines import json_number
 from perftop.session.interval import Interval
 from perftop.session.packing import TimedMessage
 from perftop.session.session import Session
