@@ -465,7 +465,7 @@ class L3Groups:
                     case [int(l3), int(increments)] if increments >= 0:
                         bytes_by_group[name, l3] = increments
         span_s = (time_ns - self._at_ns) / 1e9
-        last = self._last_values if self._at_ns and 0 < span_s < MAX_RECORD_AGE_NS / 1e9 else {}
+        last = self._last_values if 0 < span_s < MAX_RECORD_AGE_NS / 1e9 else {}
         steps = {key: value - last[key] for key, value in bytes_by_group.items() if key in last}
         self._rates = {key: step / span_s for key, step in steps.items() if step >= 0}
         self._last_values, self._at_ns = bytes_by_group, time_ns

@@ -115,10 +115,29 @@ def test_similar_patterns_are_not_memory_pressure(
     assert [e for e in result if e.cause == "memory"] == []
 
 
+@pytest.mark.parametrize(("early", "late", "duty", "causes"), [
+    ([1, 2], 3, 1000, ["memory"]), ([1, 2, 3, 5], 6, 1000, []),
+    ([1, 2], 3, 600, ["memory"]), ([1, 2], 3, 400, []),
+])  # fmt: skip
+def test_traffic_grows_by_a_quarter_and_work_by_half_a_cpu(
+    early: list[int], late: int, duty: int, causes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job moves 3.2 GB/s, and each other task 4 GB/s."""
+    steady = dataclasses.replace(STREAM, traffic=4000)
+
+    def play(script: Script) -> None:
+        for stage in script.stages:
+            stage.run(early, steady)
+        added = dataclasses.replace(STREAM, traffic=4_000_000 // duty, duty=duty)
+        script.stages[-1].run([late], added)
+
+    assert [episode.cause for episode in job_losses(monkeypatch, play)] == causes
+
+
 # --- the share of an L3
 
 FRIENDLY = dataclasses.replace(LAMMPS, traffic=200)
-MISSING = dataclasses.replace(FRIENDLY, ipc=1300, misses=4)
+MISSING = dataclasses.replace(FRIENDLY, ipc=1300, misses=2)
 INTRUDER = dataclasses.replace(scenarios.HPL, comm="scan", traffic=300)
 
 
@@ -148,7 +167,7 @@ def test_tasks_that_displace_data_from_the_l3_are_named(monkeypatch: pytest.Monk
     (episode,) = l3_losses(monkeypatch, MISSING, INTRUDER)
     assert (episode.cause, episode.cpus, episode.confidence) == ("cache", [0, 4], "inferred")
     assert episode.depth == pytest.approx(1 - 1300 / 1850, rel=0.02)
-    assert episode.evidence["misses_per_ki"] == pytest.approx(5.0, rel=0.02)
+    assert episode.evidence["misses_per_ki"] == pytest.approx(2.5, rel=0.02)
     assert episode.evidence["misses_per_ki_before"] == pytest.approx(1.25, rel=0.02)
     for key in ("misses_per_ki", "misses_per_ki_before", "ipc", "ipc_alone"):
         assert episode.evidence[key] == round(episode.evidence[key], 2)

@@ -211,6 +211,23 @@ def test_l3_groups_are_sorted_by_traffic() -> None:
         assert seen.traffic([2]) == [GroupTraffic(DEFAULT_GROUP, 4)] * count
 
 
+def test_the_number_of_groups_and_the_length_of_their_names_are_limited() -> None:
+    seen = L3Groups(L3_BY_CPU)
+    names = [f"g{number}" for number in range(255)] + ["x" * 61, "y"]
+    for second in (1, 2):
+        counts = {name: [[0, number * second * S]] for number, name in enumerate(names)}
+        seen.read_records({"l3_groups": counts}, second * S)
+    assert [group for group, _ in seen.traffic([0])] == ["x" * 59 + "…", "g254", "g253"]
+
+
+@pytest.mark.parametrize(("span_ns", "count"), [(0, 0), (10 * S - 1, 1), (10 * S, 0)])
+def test_traffic_is_known_from_two_records_within_ten_seconds(span_ns: int, count: int) -> None:
+    seen = L3Groups(L3_BY_CPU)
+    for time_ns in (S, S + span_ns):
+        seen.read_records(record(a=[[0, time_ns]]), time_ns)
+    assert len(seen.traffic([0])) == count
+
+
 def test_decreasing_and_non_numeric_values_are_unknown() -> None:
     seen = L3Groups(L3_BY_CPU)
     seen.read_records(record(a=[[0, 100]], b=[[0, 5]], c=[[0, None]]), S)

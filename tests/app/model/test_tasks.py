@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from perftop.model import tasks
 from perftop.model.tasks import RunningTasks, TaskSnapshot, WatchedJob
 
 MS = 1_000_000
@@ -120,6 +121,24 @@ def test_other_tasks_on_a_cpu_are_counted_or_known_to_exist() -> None:
 
 
 # --- running tasks
+
+
+def test_a_task_that_is_missing_in_a_record_counts_as_at_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    a, b = [7, "a", 0.25], [8, "b", 0.5]
+    looks = [
+        TaskSnapshot({"0": rows[0]}, {"0": rows}, {"0": waits})
+        for rows, waits in (([a, b], [[0.75, 10.0], [0.0, 8.0]]), ([b], [[None, None]]))
+    ]
+    mean = TaskSnapshot.mean(looks)
+    assert mean.top_tasks == {"0": [[8, "b", 0.5], [7, "a", 0.125]]}
+    assert mean.waits == {"0": [[0.0, 4.0], [0.375, 5.0]]}
+    assert mean.thread_counts == {(7, "a"): 1.0, (8, "b"): 1.0}
+    for entries, share in ((2, 0.25), (3, 0.125)):  # of the four, the first and another one
+        monkeypatch.setattr(tasks, "MAX_MEAN_ENTRIES", entries)
+        rows = [TaskSnapshot({"0": [7, "a", n / 16]}) for n in (0, 2, 4, 8)]
+        assert TaskSnapshot.mean(rows).tasks["0"][2] == share
 
 
 LMP, CC1 = [4000, "lmp", 0.5], [4001, "cc1", 0.25]

@@ -335,6 +335,14 @@ def test_a_history_keeps_ten_minutes_or_a_whole_recording_in_longer_steps(
     assert history.between(edges_ns[3:5] + 1)[1] == pytest.approx(400.0)
 
 
+def test_losses_of_parts_of_a_step_are_interpolated_in_that_step() -> None:
+    history = loss_history.LossHistory([0])
+    for second in range(1, 7):
+        history.add_losses(0, second * SECOND, np.array([2.0**second]), {})
+    edges_ns = np.array([2.5, 3.5, 4.0, 5.75]) * SECOND
+    assert history.between(edges_ns)[1].tolist() == [6.0, 4.0, 40.0]
+
+
 def test_a_loss_with_a_new_cause_is_moved_to_that_cause_in_each_second() -> None:
     """In the fourth second, episodes are detected that began with the first and the second one, and
     a sibling turns out to have cost less. The first package loses nothing but steal."""

@@ -84,6 +84,7 @@ def test_metrics_of_cores_and_packages_are_values_of_their_cpus(
         "nonsense": np.full(8, nan),
     }
     assert len(set(core.tolist())) == 4
+    assert CpuColumns(session).first_cpus == [session.cores[index][0] for index in core]
     assert set(package.tolist()) == {0, 1}
     for key, values in expected.items():
         np.testing.assert_array_equal(cpu_values(session, interval, key), values, key)
