@@ -33,7 +33,7 @@ from perftop.base.errors import Failed
 from perftop.base.files import make_directory, read_own_file, replace, user_directory
 from perftop.base.text import supports_unicode
 from perftop.draw import theme
-from perftop.process.signals import check_loop, hold_signals, on_signal, run_loop
+from perftop.process.signals import END_REQUEST, check_loop, hold_signals, on_signal, run_loop
 from perftop.tui.config import Config
 from perftop.tui.shared import keys
 
@@ -308,6 +308,8 @@ class TerminalDriver(LinuxDriver):
         self._wait_left_s = float("inf")
         """Seconds for which perftop may still wait for the terminal. Only waits count: if the app
         needs a second to start after a signal, it can still restore the terminal."""
+        if END_REQUEST.age_s():  # a signal arrived before there was a driver
+            self.limit_wait()
         self._file: Any = _TerminalFile(screen.fileno(), screen.encoding, self._report_hangup)
         self.exit_event: _EndEvent = _EndEvent(self.fileno, self._report_hangup)
 

@@ -58,7 +58,7 @@ class Screen(terminal.Screen):
         return process_state(self.pid) == "T"
 
 
-def assert_ends(screen: Screen) -> None:
+def assert_ends(screen: terminal.Screen) -> None:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     wait_for(screen.has_ended, "perftop ends", MAX_END_S)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -245,3 +245,28 @@ def test_a_signal_while_the_event_loop_starts_causes_no_traceback() -> None:
     assert b"Traceback" not in data
     assert b"never awaited" not in data
     assert data.rfind(b"\x1b[?1049h") < data.rfind(b"\x1b[?1049l")
+
+
+SIGNALLED = """
+import contextlib, os, signal, sys
+from perftop import cli
+from perftop.tui.app import TerminalDriver
+made = TerminalDriver.__init__
+def signalled(driver, *arguments, **options):
+    os.set_blocking(1, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(1, b"." * 1024)
+    os.set_blocking(1, True)
+    os.kill(os.getpid(), signal.SIGTERM)
+    made(driver, *arguments, **options)
+TerminalDriver.__init__ = signalled
+sys.exit(cli.main(["--source", "sim:idle"]))
+"""
+
+
+def test_a_signal_before_the_terminal_is_opened_limits_the_wait_for_it() -> None:
+    """Nobody reads the terminal, which is full, so perftop cannot restore it."""
+    with terminal.Screen([sys.executable, "-c", SIGNALLED]) as screen:
+        assert_ends(screen)
+        assert screen.status == 128 + signal.SIGTERM
