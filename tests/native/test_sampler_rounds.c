@@ -279,6 +279,56 @@ static void test_skipped_round_is_settled(void)
     pp_ring_free(&lane.ring);
 }
 
+enum { PUSHED_ROUNDS = 20000 };
+
+static int cpus[2], n_cpus;
+
+/* Threads on two CPUs only wait until both run at once. */
+static void wait_a_little(void)
+{
+    if (n_cpus < 2)
+        sched_yield();
+}
+
+/* Pushes each round when the drainer has taken the one before it. */
+static void *push_rounds(void *argument)
+{
+    struct pp_lane *lane = argument;
+
+    pin(cpus[n_cpus - 1]);
+    for (uint64_t round = 0; round < PUSHED_ROUNDS; round++) {
+        uint64_t *entry;
+
+        while ((entry = pp_ring_reserve(&lane->ring)) == NULL)
+            wait_a_little();
+        entry[PP_ENTRY_ROUND] = round;
+        pp_ring_push(&lane->ring);
+        pp_store_release(&lane->next, round + 1);
+    }
+    return NULL;
+}
+
+/* A sample that is pushed while the drainer looks for it is not skipped. */
+static void test_no_sample_is_skipped(void)
+{
+    static struct pp_lane lane;
+    pthread_t pusher;
+
+    n_cpus = own_cpus(cpus);
+    pin(cpus[0]);
+    CHECK(pp_ring_init(&lane.ring, 1, PP_ENTRY_ROWS) == 0);
+    CHECK(pthread_create(&pusher, NULL, push_rounds, &lane) == 0);
+    for (uint64_t round = 0; round < PUSHED_ROUNDS; round++) {
+        bool found = false;
+
+        for (lane.settled = false; !lane.settled; wait_a_little())
+            found = collect(&lane, round, frame);
+        CHECK(found);
+    }
+    CHECK(pthread_join(pusher, NULL) == 0);
+    pp_ring_free(&lane.ring);
+}
+
 /* A row keeps the flags of its attachment until it is delivered with data of its own CPU. */
 static void test_flags_wait_for_data(void)
 {
@@ -420,5 +470,6 @@ int main(void)
     test_wide();
     test_anywhere_wide();
     test_anywhere_is_no_cpu();
+    test_no_sample_is_skipped(); /* the last one: it pins this thread */
     return 0;
 }

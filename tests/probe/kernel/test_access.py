@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -206,3 +207,22 @@ def test_events_need_more_where_their_own_capability_is_not_enough(
     kept = set(access.needed_capabilities(tmp_path, "perf"))
     assert PERFMON in kept
     assert (SYS_ADMIN in kept) == needed
+    assert access.CAP_SYS_RAWIO not in kept
+
+
+@pytest.mark.parametrize(("source", "user", "expected"), [
+    ("auto", 0, {PERFMON, access.CAP_SYS_RAWIO}), ("perf", 0, {PERFMON, access.CAP_SYS_RAWIO}),
+    ("msr", 0, {access.CAP_SYS_RAWIO}), ("os", 0, set()), ("sim:idle", 0, set()),
+    ("os", 1000, {access.CAP_DAC_OVERRIDE, access.CAP_DAC_READ_SEARCH}),
+])  # fmt: skip
+def test_registers_and_files_of_root_need_capabilities(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str, user: int, expected: set[int]
+) -> None:
+    trees.put(tmp_path, "dev/cpu/0/msr", "")
+    trees.put(tmp_path, "proc/sys/kernel/cap_last_cap", "40\n")
+    monkeypatch.setattr(access, "_REAL_ROOT", tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    monkeypatch.setattr(identity, "kernel_release", lambda: "6.1")
+    assert set(access.needed_capabilities(tmp_path, source)) == expected
+    watched = set(access.needed_capabilities(tmp_path, source, watches_job=True))
+    assert watched == expected | {SYS_PTRACE}

@@ -20,7 +20,9 @@ from perfprobe.kernel.task_files import NewTaskCheck
     [b"a b", b"", b")", b") R 1 (", b"((", b"x\ny", b"1) S 2 3\n", b"\xff\xfe", "ü".encode()],
 )
 def test_a_task_may_have_any_name(comm: bytes) -> None:
-    stat = task_files.parse_stat(trees.process(7, 31, 5, comm, threads=3, start=99))
+    text = trees.process(7, 31, 5, comm, threads=3, start=99)
+    stat = task_files.parse_stat(text)
+    assert task_files.parse_state(text) == "R"
     name = comm.decode(errors="replace")
     assert stat == task_files.TaskStat(
         name, cpu_ticks=31, thread_count=3, start_ticks=99, last_cpu=5, parent_pid=1
