@@ -13,6 +13,7 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* the time, or the word of a futex */
 static _Atomic uint64_t clock_ns = 1000000000; /* CLOCK_MONOTONIC and CLOCK_MONOTONIC_RAW */
 static atomic_int stuck, wide;                  /* whether STUCK waits; wide reads still to come */
+static atomic_int interruptions;                /* sleeps that a signal ends early, still to come */
 
 static void pass(uint64_t ns)
 {
@@ -37,6 +38,11 @@ static long wait_for_futex(_Atomic uint32_t *word, uint32_t value, const struct 
 {
     uint64_t end_ns = (uint64_t)at->tv_sec * 1000000000 + (uint64_t)at->tv_nsec;
 
+    if (interruptions > 0) {
+        interruptions--;
+        errno = EINTR;
+        return -1;
+    }
     pthread_mutex_lock(&mutex);
     while (*word == value && clock_ns < end_ns)
         pthread_cond_wait(&changed, &mutex);
@@ -202,6 +208,7 @@ static void test_rebased(void)
     uint64_t round;
 
     pins = 0;
+    interruptions = 3;
     CHECK(attach(s, 0, 0, COUNTING, PP_ROW_REBASED) == 0);
     for (round = 0; round < 6; round++)
         reach(s, round);

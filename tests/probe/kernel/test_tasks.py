@@ -344,6 +344,7 @@ def test_children_that_ended_between_scans_count_for_their_parent(tmp_path: Path
     # Both processes were in the previous scan.
     machine.runs(7, 0, comm=b"sh", children=10)
     machine.runs(8, 50, comm=b"cc1", parent=7, children=10)
+    machine.runs(20, 0, comm=b"other", start=700)  # of another parent
     machine.records()
     machine.runs(7, 20, comm=b"sh", children=90)
     machine.runs(9, 1, comm=b"true", parent=7, start=600)
