@@ -23,9 +23,9 @@ from run_order import (
     pytest_xdist_make_scheduler,
 )
 from suite_speed import (
-    draw_no_constants_of_modules,
     keep_temporary_files_in_memory,
     pytest_collection_finish,
+    stop_constant_search,
 )
 
 __all__ = [
@@ -68,7 +68,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     night = session.config.option.markexpr == "nightly"
     settings.load_profile("night" if night else "day")
     if not night:
-        draw_no_constants_of_modules()
+        stop_constant_search()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import fake_ssh
 import pytest
 from command import started_process
-from examples import NOT_RUN, REPLACEMENTS, SCREEN_COMMANDS, examples, lines, runnable_here
+from examples import NOT_RUN, REPLACEMENTS, SCREEN_COMMANDS, command_to_test, examples, lines
 from recording_files import write_recording
 from sim_streams import messages
 from waiting import until_true, wait_for
@@ -115,7 +115,7 @@ def run_examples(
     examples: list[str], directory: Directory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commands = [
-        (example, line) for example in examples if (line := runnable_here(example)) is not None
+        (example, line) for example in examples if (line := command_to_test(example)) is not None
     ]
     commands.sort(
         key=lambda command: re.match(LASTING_COMMANDS, command[1]) is None

@@ -19,7 +19,7 @@ import capabilities
 import pytest
 import synth
 from command import run_in_process
-from exports import counted_messages, record
+from exports import record, single_counter_messages
 from roots import ROOT
 
 from perftop.base import files
@@ -257,7 +257,7 @@ def test_files_chosen_by_another_user_are_not_written(
     command: tuple[str, ...],
     message: str,
 ) -> None:
-    record(home_directories.parent / "recording", counted_messages())
+    record(home_directories.parent / "recording", single_counter_messages())
     with as_nobody():
         path = prepare(home_directories)
     result = run_in_process(*command, "-o", path, "--force")
@@ -345,7 +345,7 @@ def test_the_cache_of_another_user_is_not_used(
     shared_directory: Path, home_directories: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(shared_directory / "cache"))
-    recording = record(home_directories.parent / "recording", counted_messages())
+    recording = record(home_directories.parent / "recording", single_counter_messages())
     with as_nobody():
         os.makedirs("cache/perftop")
         os.symlink(home_directories, "cache/perftop/episodes")
@@ -383,7 +383,7 @@ def test_no_directory_of_ours_is_made_behind_a_link_of_another_user(
     monkeypatch: pytest.MonkeyPatch,
     write: Callable[[Path], None],
 ) -> None:
-    recording = record(home_directories.parent / "recording", counted_messages())
+    recording = record(home_directories.parent / "recording", single_counter_messages())
     with as_nobody():
         os.symlink(home_directories, "theirs")
     for name in ("STATE_HOME", "CACHE_HOME", "RUNTIME_DIR"):

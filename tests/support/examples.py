@@ -107,7 +107,7 @@ def examples() -> dict[str, list[str]]:
     return results
 
 
-def runnable_here(line: str) -> str | None:
+def command_to_test(line: str) -> str | None:
     """The command that a test runs for an example; None if no test runs it."""
     if any(re.search(pattern, line) for pattern, _, _ in NOT_RUN):
         return None

@@ -23,12 +23,12 @@ Series = dict[tuple[str, ...], float]
 def fed_page(
     messages: Sequence[wire.Message],
     detail: Detail = "package",
-    each: Callable[[Page], None] | None = None,
+    after_sample: Callable[[Page], None] | None = None,
     *,
     owners: bool = False,
 ) -> tuple[Session, Page]:
-    """Returns a session and a page that has processed all messages; `each` is called with the page
-    after each sample."""
+    """Returns a session and a page that has processed all messages; `after_sample` is called with
+    the page after each sample."""
     assert isinstance(messages[0], wire.Hello)
     session = Session(messages[0])
     page, since_ns = Page(session, detail, owners=owners), -1
@@ -37,8 +37,8 @@ def fed_page(
             if since_ns >= 0:
                 page.add_sample(since_ns)
             since_ns = message.time_ns
-            if each is not None:
-                each(page)
+            if after_sample is not None:
+                after_sample(page)
     return session, page
 
 

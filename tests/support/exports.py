@@ -23,18 +23,18 @@ Row = dict[str, str]
 
 def messages(spec: str, seconds: float, sample_ns: int = SAMPLE_NS) -> list[wire.Message]:
     """Returns the messages of `seconds` seconds, the hello first."""
-    greeting, result = messages_lasting(spec, seconds, sample_ns)
-    return [greeting, *result]
+    hello_message, result = messages_lasting(spec, seconds, sample_ns)
+    return [hello_message, *result]
 
 
-def counted_messages(**more: Any) -> list[wire.Message]:
+def single_counter_messages(**more: Any) -> list[wire.Message]:
     """The messages of one second of a machine with a single counter."""
-    greeting = synth.hello([synth.REF], **more)
+    hello_message = synth.hello([synth.REF], **more)
     frames = [
-        synth.frame(greeting, seq, {"ref": [seq * 10**8] * len(greeting.topology)})
+        synth.frame(hello_message, seq, {"ref": [seq * 10**8] * len(hello_message.topology)})
         for seq in range(12)
     ]
-    return [greeting, *frames]
+    return [hello_message, *frames]
 
 
 def hello(result: Sequence[wire.Message]) -> wire.Hello:

@@ -201,10 +201,10 @@ def write_machine_files(root: Path, cores: int = 2, threads: int = 2) -> None:
 
 
 def skylake(root: Path) -> cores.EventPlanner:
-    return planner_of(root, INTEL, 6, SKX, Leaves())
+    return make_planner(root, INTEL, 6, SKX, Leaves())
 
 
-def planner_of(
+def make_planner(
     root: Path, vendor: str, family: int, model: int, leaves: cpuid.Leaves, threads: int = 2
 ) -> cores.EventPlanner:
     """Returns a planner for a machine of two cores with one PMU."""

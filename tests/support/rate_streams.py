@@ -112,9 +112,9 @@ class RateStream:
         return spans([*self.ended, *self.running])
 
 
-def sample_with(parts: dict[Callable[..., Any], Any], **fields: Any) -> Sample:
-    """Returns a sample that has only these parts and fields."""
-    return cast(Sample, SimpleNamespace(part=parts.__getitem__, **fields))
+def sample_with(results: dict[Callable[..., Any], Any], **fields: Any) -> Sample:
+    """Returns a sample that has only these results and fields."""
+    return cast(Sample, SimpleNamespace(get=results.__getitem__, **fields))
 
 
 class SteppedDetector:

@@ -10,7 +10,7 @@ from perfprobe import wire
 from perftop.session.packing import BLOCK_MESSAGES, Recorder
 
 
-class Pieces:
+class RecordedWrites:
     """A file, and the offset of the end of each write to it."""
 
     def __init__(self) -> None:
@@ -21,10 +21,10 @@ class Pieces:
         self.ends.append(len(self.data))
 
 
-def record_pieces(
+def record_writes(
     hello: wire.Hello, result: Sequence[wire.Frame | wire.Note], *, end: bool = False
-) -> Pieces:
-    out = Pieces()
+) -> RecordedWrites:
+    out = RecordedWrites()
     recorder = Recorder(out.write, hello)
     for message in result:
         recorder.write([message])

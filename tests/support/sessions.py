@@ -14,10 +14,10 @@ TICKS = int(synth.TSC_HZ / 10)
 """Number of TSC ticks in a sample."""
 
 
-def play(greeting: wire.Hello, *samples: synth.Values) -> Session:
+def play(hello_message: wire.Hello, *samples: synth.Values) -> Session:
     """Returns a session that has received one frame for each of `samples`."""
-    frames = [synth.frame(greeting, seq, values) for seq, values in enumerate(samples)]
-    return session_of(Session(greeting), frames)
+    frames = [synth.frame(hello_message, seq, values) for seq, values in enumerate(samples)]
+    return session_of(Session(hello_message), frames)
 
 
 def session_of(session: Session, messages: Sequence[wire.Message]) -> Session:

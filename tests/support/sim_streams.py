@@ -75,7 +75,7 @@ def valid(hello: Hello, frame: Frame, key: str) -> Any:
     return frame_rows.valid_mask(hello, frame.blocks, key)[:, 0]
 
 
-def schedule_of(text: str) -> Schedule:
+def make_schedule(text: str) -> Schedule:
     spec = parse_spec(text)
     machine = SimMachine.from_spec(spec)
     return Schedule(machine, scripts.make_script(spec.scenario, machine), spec.seed)

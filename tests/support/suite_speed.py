@@ -67,7 +67,7 @@ def speed_up_textual() -> None:
     textual.pilot.Pilot.press = press_and_wait  # type: ignore[method-assign]
 
 
-def draw_no_constants_of_modules() -> None:
+def stop_constant_search() -> None:
     """Stops Hypothesis from searching perftop's loaded modules for constants to use as examples:
     that takes seconds, and examples would depend on the modules and the order of tests."""
     from hypothesis.internal.conjecture import providers

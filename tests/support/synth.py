@@ -130,7 +130,7 @@ def rows(
 
 
 def frame(
-    greeting: Hello,
+    hello_message: Hello,
     seq: int,
     values: Values,
     *,
@@ -141,12 +141,12 @@ def frame(
 ) -> Frame:
     """Returns the frame of sample `seq`, 100 ms after the previous frame; by default all stamps are
     equal."""
-    at = [int(seq * TSC_HZ / 10)] * len(greeting.topology) if stamps is None else stamps
+    at = [int(seq * TSC_HZ / 10)] * len(hello_message.topology) if stamps is None else stamps
     blocks = {
         block.name: rows(
-            block, greeting.rows(block.scope), values, at, flags=flags, late_ns=late_ns
+            block, hello_message.rows(block.scope), values, at, flags=flags, late_ns=late_ns
         )
-        for block in greeting.blocks
+        for block in hello_message.blocks
     }
     return Frame(seq, seq * SAMPLE_NS, blocks, **more)
 

@@ -115,20 +115,20 @@ async def shown_app(
     feed: list[wire.Message], size: tuple[int, int] = (160, 50)
 ) -> AsyncIterator[ScriptedApp]:
     """Yields the app when it has shown these messages on a terminal of `size` columns and lines."""
-    fed = ScriptedApp()
-    run = asyncio.ensure_future(fed.run_async(size=size))
-    await until_true(lambda: fed.is_ready, "the app is up")
-    fed.source.process(feed)
-    await wait_until_drawn(fed)
-    yield fed
-    fed.exit()
+    scripted = ScriptedApp()
+    run = asyncio.ensure_future(scripted.run_async(size=size))
+    await until_true(lambda: scripted.is_ready, "the app is up")
+    scripted.source.process(feed)
+    await wait_until_drawn(scripted)
+    yield scripted
+    scripted.exit()
     await run
 
 
-async def wait_until_drawn(fed: ScriptedApp) -> None:
+async def wait_until_drawn(scripted: ScriptedApp) -> None:
     """Waits until the terminal shows all messages."""
     await until_quiet()
-    await until_true(lambda: fed.terminal.lines() == fed.composed_lines(), "all is drawn")
+    await until_true(lambda: scripted.terminal.lines() == scripted.composed_lines(), "all is drawn")
 
 
 _PIECES = re.compile(

@@ -156,7 +156,7 @@ def sparse(root: Path) -> None:
         cpu(root, n, package, core, siblings)
 
 
-def one_off(root: Path) -> None:
+def one_cpu_offline(root: Path) -> None:
     """Writes 4 cores with 2 threads. CPU 5, the second thread of core 1, is offline and has no
     topology."""
     lists(root, "0-7", "0-4,6-7")

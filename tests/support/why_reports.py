@@ -35,7 +35,7 @@ def empty_report(session: Session, job: str | None = None) -> Report:
 NO_FINDING = Finding(WAIT_CAUSE, 0.0, 0.0, "", "", [], None, False, "unknown", [], "")
 
 
-def waits_of(session: Session, job: str | None) -> Finding:
+def find_wait(session: Session, job: str | None) -> Finding:
     """Returns the wait of the job's tasks over the whole run."""
     result = waiting_finding(empty_report(session, job), NO_FINDING)
     assert result is not None
@@ -46,7 +46,7 @@ def printed_report(result: Report) -> list[str]:
     return lines(result, colour=False, unicode=True)
 
 
-def finding_of(result: Report, cause: CauseKey) -> Finding:
+def find_finding(result: Report, cause: CauseKey) -> Finding:
     (finding,) = [finding for finding in result.findings if finding.cause == cause]
     return finding
 

@@ -454,11 +454,11 @@ class ShareEpisodes(DetectorEpisodes[ShareEpisode]):
         cpu_lists: Sequence[Sequence[int]],
         since_ns: int,
         time_ns: int,
-        further_values: Sequence[Floats] = (),
+        extra_values: Sequence[Floats] = (),
     ) -> list[Episode]:
         """Processes one sample. Returns the episodes that ended; new ones are added to `running`.
         By position: `shares`, NaN where unknown; `weights`; `groups`; `cpu_lists`, the CPUs, which
-        must be a new object if they changed; `further_values`, additional values to add up."""
+        must be a new object if they changed; `extra_values`, additional values to add up."""
         if cpu_lists is not self._cpu_lists:
             # The positions changed: assign running episodes to positions by their CPUs.
             self._cpu_lists = cpu_lists
@@ -471,7 +471,7 @@ class ShareEpisodes(DetectorEpisodes[ShareEpisode]):
             return self.close(self.running)
         is_known = np.isfinite(shares) & (weights > 0)
         share, weight = np.where(is_known, shares, 0.0), np.where(is_known, weights, 0.0)
-        further_sums = (np.where(is_known, part, 0.0) for part in further_values)
+        further_sums = (np.where(is_known, part, 0.0) for part in extra_values)
         sums = np.array([share * weight, weight, *further_sums])
         ended = self.close(self._extend_running(sums, since_ns, time_ns))
         high = is_known & (share >= self._start) & ~self.member_mask(len(cpu_lists))

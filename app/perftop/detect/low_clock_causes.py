@@ -400,8 +400,8 @@ class SimdTasks:
         tally, by core."""
         self._is_low &= is_low & (sample.since_ns == self._sample_ns)
         self._sample_ns = sample.time_ns
-        self._run_s += sample.part(cycles_and_time)[1]
-        busy_s = np.nan_to_num(sample.part(util)) * ((sample.time_ns - sample.since_ns) / 1e9)
+        self._run_s += sample.get(cycles_and_time)[1]
+        busy_s = np.nan_to_num(sample.get(util)) * ((sample.time_ns - sample.since_ns) / 1e9)
         for entry in self._levels:
             cycles, at_level = tally_sums[:, entry.offset : entry.offset + 2].T
             self._simd_s += busy_s * at_level / np.where(cycles > 0, cycles, np.inf)

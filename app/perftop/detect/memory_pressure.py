@@ -144,8 +144,8 @@ class MemoryLosses:
             is_proven = self.programs.is_same_program(learned[_TIME_ROW])
             changed = self.losses.begin(is_proven, self._cpu_lists, sample.time_ns)
             for loss in self.losses.running:
-                names_tasks = is_new_record or loss in changed
-                self._describe(loss, sample, job_pids or set(), names_tasks=names_tasks)
+                with_task_names = is_new_record or loss in changed
+                self._describe(loss, sample, job_pids or set(), with_task_names=with_task_names)
         return ended
 
     def _is_counted(self) -> bool:
@@ -342,7 +342,7 @@ class MemoryLosses:
                 self._quiet_tasks[package] = [self._quiet_tasks[package][1], tasks_now]
 
     def _describe(
-        self, loss: NeighbourLoss, sample: Sample, job_pids: set[int], *, names_tasks: bool
+        self, loss: NeighbourLoss, sample: Sample, job_pids: set[int], *, with_task_names: bool
     ) -> None:
         episode, members = loss.episode, loss.members
         sums = self.programs.loss_sums[:, members].sum(axis=1)
@@ -353,7 +353,7 @@ class MemoryLosses:
             episode.evidence["ipc_alone"] = round(float(expected / cycles), 2)
         if run_s > 0:
             episode.evidence |= self._rate_evidence(loss, float(bytes_moved / run_s), sample)
-        if names_tasks and "who" not in episode.evidence:
+        if with_task_names and "who" not in episode.evidence:
             episode.evidence |= blamed_tasks(self._suspects(loss, job_pids), job_pids)
 
     def _suspects(self, loss: NeighbourLoss, job_pids: set[int]) -> list[tuple[Task, int]]:

@@ -331,7 +331,7 @@ class Neighbours(Detector):
         if self.watched_job.name is not None:
             job_pids = self.watched_job.pids()
             rows = [self._position[cpu] for cpu in self.watched_job.cpus() if cpu in self._position]
-            busy = np.asarray(sample.part(demand_share) >= MIN_JOB_BUSY)
+            busy = np.asarray(sample.get(demand_share) >= MIN_JOB_BUSY)
             busy &= np.isin(np.arange(len(busy)), rows)
         elif (
             sample.batch.cached(highest_values).util_and_steal[sample.index] < MIN_BUSY
@@ -340,7 +340,7 @@ class Neighbours(Detector):
         ):
             return []
         else:
-            busy = sample.part(busy_cpus)
+            busy = sample.get(busy_cpus)
         ended = self.siblings.process(sample, busy, job_pids)
         ended += self.hypervisor.process(sample, busy)
         ended += self.cache.process(sample, busy, job_pids)

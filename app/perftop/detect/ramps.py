@@ -94,7 +94,7 @@ class Ramps(Detector):
 
     def process(self, sample: Sample) -> list[Episode]:
         """Processes one sample. Returns the ramps that have ended, as episodes."""
-        time_ns, busy = sample.time_ns, sample.part(util)
+        time_ns, busy = sample.time_ns, sample.get(util)
         is_gap = self._pauses.is_gap(sample.since_ns, time_ns)
         if is_gap or sample.cores is not self._cores:
             self._reset(sample.cores)
@@ -107,7 +107,7 @@ class Ramps(Detector):
         self._known_ns, self._awake_ns = wake_ups.known_ns[1], wake_ups.awake_ns[1]
         if not (self._hz or has_woken.any()):
             return []
-        cycles, run_s = sample.part(cycles_and_time)
+        cycles, run_s = sample.get(cycles_and_time)
         hz = np.divide(cycles, run_s, out=np.full(len(run_s), np.nan), where=run_s > 0)
         has_woken &= np.isfinite(hz)
         if self._hz:

@@ -215,8 +215,8 @@ class SiblingLosses:
         changed = self.losses.begin(proven, self._cpu_lists, sample.time_ns)
         is_new_record = self._running.time_ns == sample.time_ns
         for loss in self.losses.running:
-            names_tasks = is_new_record or loss in changed
-            self._describe(loss, sample.time_ns, job_pids, names_tasks=names_tasks)
+            with_task_names = is_new_record or loss in changed
+            self._describe(loss, sample.time_ns, job_pids, with_task_names=with_task_names)
         return ended
 
     def _work_of_busy_cpus(self, batch: SampleBatch) -> _SiblingWork:
@@ -233,7 +233,7 @@ class SiblingLosses:
         return _SiblingWork(util, alone, together, cycles, ipc, overlap, sums.swapaxes(0, -2))
 
     def _describe(
-        self, loss: NeighbourLoss, now_ns: int, job_pids: set[int], *, names_tasks: bool
+        self, loss: NeighbourLoss, now_ns: int, job_pids: set[int], *, with_task_names: bool
     ) -> None:
         members, episode = loss.members, loss.episode
         sums = self._programs.loss_sums[:, members].sum(axis=1)
@@ -261,7 +261,7 @@ class SiblingLosses:
         episode.confidence = confidence("neighbour", "sibling", counted=counted)
         if age_ns > MAX_ALONE_IPC_AGE_NS:
             episode.evidence["since_alone_s"] = round(age_ns / 1e9)
-        if names_tasks:
+        if with_task_names:
             rows = [row for row in self._sibling_rows[members].tolist() if row >= 0]
             tasks = self._running.top_tasks(cpu for row in rows for cpu in self._cpu_lists[row])
             episode.evidence |= blamed_tasks(tasks, job_pids)

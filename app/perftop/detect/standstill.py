@@ -219,12 +219,12 @@ class Halts(Detector):
         self.triggers = self._has_halt, has_steal
 
     def process(self, sample: Sample) -> list[Episode]:
-        if sample.part(has_steal):
+        if sample.get(has_steal):
             self._steal_ns[sample.values["steal"] > 0] = sample.time_ns
-        if self.is_calm and not sample.part(self._has_halt):
+        if self.is_calm and not sample.get(self._has_halt):
             return []
         since_ns, time_ns = sample.since_ns, sample.time_ns
-        sums = sample.part(self._sums).copy()
+        sums = sample.get(self._sums).copy()
         may_be_stolen = time_ns - self._steal_ns < UNCOUNTED_STEAL_SPAN_NS
         sums[STEAL_ERROR] = TICK_S * (self._guest | may_be_stolen)
         # Previous samples that were too short are joined, but not across a gap in the stream.
@@ -394,11 +394,11 @@ class Throttles(Detector):
 
     def process(self, sample: Sample) -> list[Episode]:
         ended = self._kernel_throttles(sample) if self._kernel_columns else []
-        if self.is_calm and not any(sample.part(sign) for sign in self._polled_triggers):
+        if self.is_calm and not any(sample.get(sign) for sign in self._polled_triggers):
             return ended
         cores = sample.cores
-        halt_share = cores.max_of_threads(sample.part(self._modulation.shares))
-        heat_shares = sample.part(self._thermal.shares)
+        halt_share = cores.max_of_threads(sample.get(self._modulation.shares))
+        heat_shares = sample.get(self._thermal.shares)
         status = np.array([*heat_shares, np.where(halt_share > 0, 1.0, halt_share * 0)])
         share = np.fmax.reduce(status, axis=0)
         # Cores in a turbo drop are left out. If its cause is heat, so are all cores of the package:
@@ -408,7 +408,7 @@ class Throttles(Detector):
             share[members] = 0.0
             if drop.cause in HEAT_BITS:
                 share[np.isin(cores.package, cores.package[members])] = 0.0
-        lost, span_s, _ = sample.part(self._standstill.shares)
+        lost, span_s, _ = sample.get(self._standstill.shares)
         seconds = [cores.sum_of_threads(lost * span_s), cores.sum_of_threads(span_s)]
         seconds += [*np.nan_to_num([halt_share, *status])]
         times, weight = (sample.since_ns, sample.time_ns), np.ones(len(cores.lists))

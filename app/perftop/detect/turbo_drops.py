@@ -238,13 +238,13 @@ class TurboDrops(Detector):
     def process(self, sample: Sample) -> list[Episode]:
         if sample.cores is not self._cores:
             self._regroup(sample.cores)
-        if not self._drops.running and not sample.part(_has_ceiling):
+        if not self._drops.running and not sample.get(_has_ceiling):
             return []
         if self._drops.pauses.is_gap(sample.since_ns, sample.time_ns):
             return self._drops.close(self._drops.running)
-        cycles, run_s = sample.part(cycles_and_time)
+        cycles, run_s = sample.get(cycles_and_time)
         past, (ceiling,), (usable,), (low,) = self._compare_clocks(
-            sample.part(util)[None],
+            sample.get(util)[None],
             sample.ceilings.low_hz[None],
             cycles[None],
             run_s[None],
@@ -314,7 +314,7 @@ class TurboDrops(Detector):
                 drop.episode.evidence |= drop.blamed_tasks
 
     def _drop_sample(self, sample: Sample, ceiling: Floats, usable: Bools) -> _DropSample:
-        caps, (cycles, run_s) = sample.part(self._clock_caps), sample.part(cycles_and_time)
+        caps, (cycles, run_s) = sample.get(self._clock_caps), sample.get(cycles_and_time)
         # A clock that was at its cap counts as capped until it is farther below.
         max_distance = np.where(self._is_capped, DROP_START, CAP_MARGIN)
         hz = cycles / np.where(run_s > 0, run_s, np.inf)
@@ -447,8 +447,8 @@ class Licenses(Detector):
 
     def process(self, sample: Sample) -> list[Episode]:
         cores = sample.cores
-        levels = sample.part(self._level_cycles)
-        cycles, run_s = sample.part(cycles_and_time)
+        levels = sample.get(self._level_cycles)
+        cycles, run_s = sample.get(cycles_and_time)
         core_hz = cores.max_of_threads(sample.values.numerators[INDEX["busy_hz"]])
         with np.errstate(divide="ignore", invalid="ignore"):
             levels = np.minimum(levels / core_hz, 1.0)

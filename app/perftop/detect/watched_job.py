@@ -187,7 +187,7 @@ class TurboBudget:
         n = len(self._packages)
         shares, weights = np.full(n, np.nan), np.zeros(n)
         can_start: Bools = np.zeros(n, bool)
-        cores, awake = sample.cores, sample.part(util) >= MIN_WORK_SHARE
+        cores, awake = sample.cores, sample.get(util) >= MIN_WORK_SHARE
         job = awake & (cores.sum_of_threads(busy.astype(float)) > 0)
         clocks = [self._job_clock(sample, job & (cores.package == p), awake) for p in range(n)]
         for p, clock in enumerate(clocks):
@@ -220,7 +220,7 @@ class TurboBudget:
         unknown."""
         if not job.any():
             return None
-        cycles, run_s = (float(part[job].sum()) for part in sample.part(cycles_and_time))
+        cycles, run_s = (float(part[job].sum()) for part in sample.get(cycles_and_time))
         if not run_s:
             return None
         ceiling = sample.ceilings.hz[job]

@@ -117,11 +117,13 @@ class Counters:
             if column.counter.origin.startswith("perf") and self._times[column.block] is not None
         )
         """Keys of the counters that perf may multiplex, in blocks with counting times."""
-        self.key_at = {key: index for index, key in enumerate(self.keys)}
-        self.key_at |= {n: self.key_at[hello.aliases[n]] for n in aliased_counters(hello)}
+        self.key_indexes = {key: index for index, key in enumerate(self.keys)}
+        self.key_indexes |= {n: self.key_indexes[hello.aliases[n]] for n in aliased_counters(hello)}
         self._layout = DeltaLayout(hello)
-        home_blocks = {key: column.block for key, column in self.columns.items()}
-        self.differences = Differences(hello, self._layout, self.stamp_hz, home_blocks, self.key_at)
+        main_blocks = {key: column.block for key, column in self.columns.items()}
+        self.differences = Differences(
+            hello, self._layout, self.stamp_hz, main_blocks, self.key_indexes
+        )
 
     def copy(self) -> Counters:
         """Returns a copy with its own state."""
@@ -234,7 +236,7 @@ class Counters:
         increments = self.increments(delta, key)
         if increments is None or key not in self.multiplexed:
             return np.zeros(1, bool)
-        return np.asarray(np.isnan(increments) & (delta.doubts[..., self.key_at[key]] == 0))
+        return np.asarray(np.isnan(increments) & (delta.doubts[..., self.key_indexes[key]] == 0))
 
     def is_partly_counted(self, delta: Delta, key: str) -> Bools:
         """Returns a mask of the CPUs on which the count covers only part of the span: its group was

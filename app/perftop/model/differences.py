@@ -60,11 +60,11 @@ class Differences:
         hello: wire.Hello,
         layout: DeltaLayout,
         stamp_hz: float,
-        home_blocks: Mapping[str, str],
-        key_at: Mapping[str, int],
+        main_blocks: Mapping[str, str],
+        key_indexes: Mapping[str, int],
     ) -> None:
-        """`home_blocks`: for each counter key, the block whose values are used, because several
-        blocks may have the same key. `key_at`: index of each key in `Counters.keys`."""
+        """`main_blocks`: for each counter key, the block whose values are used, because several
+        blocks may have the same key. `key_indexes`: index of each key in `Counters.keys`."""
         self._layout, self._stamp_hz = layout, stamp_hz
         self._unpacker = _Unpacker(layout)
         self._limits = CounterLimits(layout.blocks)
@@ -80,13 +80,13 @@ class Differences:
         """For each CPU, the index in hello of the first CPU of its core."""
         blocks = [slices.block for slices in layout.cpu_blocks]
         columns = {block.name: [c.key for c in counters_by_column(block)] for block in blocks}
-        indexes = {name: [key_at[key] for key in keys] for name, keys in columns.items()}
+        indexes = {name: [key_indexes[key] for key in keys] for name, keys in columns.items()}
         self._key_indexes = {name: np.array(of_keys, int) for name, of_keys in indexes.items()}
         """For each block of CPU scope: the index in `Counters.keys` of each column's counter."""
         is_home = {
-            name: [home_blocks[key] == name for key in keys] for name, keys in columns.items()
+            name: [main_blocks[key] == name for key in keys] for name, keys in columns.items()
         }
-        self._is_home_column = {name: np.array(mask, bool) for name, mask in is_home.items()}
+        self._is_main_column = {name: np.array(mask, bool) for name, mask in is_home.items()}
         """For each block of CPU scope: a mask of the columns whose values are taken from this
         block. Only the counters of PERF_TIMES are in several blocks."""
         self._asleep_ns = 0
@@ -251,7 +251,7 @@ class Differences:
         for slices in layout.cpu_blocks:
             keys, is_home = (
                 self._key_indexes[slices.block.name],
-                self._is_home_column[slices.block.name],
+                self._is_main_column[slices.block.name],
             )
             sample, row = np.nonzero(backwards[:, slices.rows])
             delta.doubts[sample[:, None], row[:, None], keys] = Doubt.BACKWARDS

@@ -77,9 +77,9 @@ class PlausibilityChecks:
     def __init__(self, counters: Counters) -> None:
         rows = len(counters.hello.topology)
         self._clock_agreed = {"ref": np.zeros(rows, bool), "cycles": np.zeros(rows, bool)}
-        self._traced = {"busy_s", "stat_idle_s", "stat_iowait_s"} <= counters.key_at.keys()
+        self._traced = {"busy_s", "stat_idle_s", "stat_iowait_s"} <= counters.key_indexes.keys()
         """Whether the stream has idle times from both idle transitions and /proc/stat."""
-        self._is_needed = self._traced or not CHECKED_KEYS.isdisjoint(counters.key_at)
+        self._is_needed = self._traced or not CHECKED_KEYS.isdisjoint(counters.key_indexes)
 
     def check(self, counters: Counters, delta: Delta) -> None:
         """Writes the doubts into `delta`, which has samples along its first axis."""
@@ -160,14 +160,16 @@ class _CheckedSamples:
                 increments = np.where(is_estimated, np.nan, increments)
             self._increments[key] = increments
         increments = self._increments[key]
-        if increments is None or self._is_clean or key not in self.counters.key_at:
+        if increments is None or self._is_clean or key not in self.counters.key_indexes:
             return increments
-        return np.where(self.delta.doubts[..., self.counters.key_at[key]] == 0, increments, np.nan)
+        return np.where(
+            self.delta.doubts[..., self.counters.key_indexes[key]] == 0, increments, np.nan
+        )
 
     def mark_suspect(self, key: str, code: Doubt, rows: Bools) -> None:
         """Marks a counter as suspect in these rows. Earlier doubts are kept."""
         if np.count_nonzero(rows):
-            codes = self.delta.doubts[..., self.counters.key_at[key]]
+            codes = self.delta.doubts[..., self.counters.key_indexes[key]]
             codes[rows & (codes == 0)] = code
             self._is_clean = False
 
@@ -292,7 +294,7 @@ class SiblingChecks:
         key, doubts = self._event_key(), delta.doubts
         if key is None:
             return doubts
-        index, is_copied = self._counters.key_at[key], False
+        index, is_copied = self._counters.key_indexes[key], False
         for group in siblings:
             codes = self._doubt_codes(key, group, delta)
             if codes is None:
@@ -334,7 +336,7 @@ class SiblingChecks:
 
     def _event_key(self) -> str | None:
         key = self._splitter.any_counter()
-        return key if key in self._counters.key_at else None
+        return key if key in self._counters.key_indexes else None
 
 
 def _event_bounds(key: str, run_shares: Floats) -> tuple[Floats, Floats]:

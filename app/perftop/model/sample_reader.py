@@ -105,8 +105,8 @@ def record_indexes(batch: SampleBatch) -> list[int]:
 
 
 class Sample:
-    """One sample of a batch, the input of detectors. Its times are in raw ns. Its parts are
-    extracted from the batch on first use."""
+    """One sample of a batch, the input of detectors. Its times are in raw ns. Its attributes
+    are extracted from the batch on first use."""
 
     def __init__(self, batch: SampleBatch, index: int) -> None:
         self.batch, self.index, self.cores = batch, index, batch.cores
@@ -136,7 +136,7 @@ class Sample:
         index = doubted_samples.searchsorted(self.index)
         return bool(index < len(doubted_samples) and doubted_samples[index] == self.index)
 
-    def part(self, make: Callable[[SampleBatch], SampleIndexable[T]]) -> T:
+    def get(self, make: Callable[[SampleBatch], SampleIndexable[T]]) -> T:
         """Returns this sample's element of `make(batch)`, which is computed once per batch."""
         return self.batch.cached(make)[self.index]
 
@@ -233,8 +233,8 @@ class SampleReader:
         if not (isinstance(cpus, list) and isinstance(keys, list)):
             return
         rows = [self.position[cpu] for cpu in cpus if type(cpu) is int and cpu in self.position]
-        key_at = self.counters.key_at
-        columns = [key_at[key] for key in keys if isinstance(key, str) and key in key_at]
+        key_indexes = self.counters.key_indexes
+        columns = [key_indexes[key] for key in keys if isinstance(key, str) and key in key_indexes]
         self._taken_rows = self._taken_rows.copy()  # copies share the old array
         self._taken_rows[np.ix_(rows, columns)] = note.kind == "taken"
 
@@ -364,7 +364,7 @@ class SampleReader:
 
 
 class StackedSamples:
-    """Consecutive samples from one or more batches, whose parts can be read as one array."""
+    """Consecutive samples from one or more batches, whose arrays can be joined into one."""
 
     def __init__(self) -> None:
         self._runs: list[tuple[SampleBatch, int, int]] = []
@@ -379,7 +379,7 @@ class StackedSamples:
             runs.append((batch, first, last))
         self.count += last - first
 
-    def part(self, part: Callable[[SampleBatch], Array]) -> Array:
-        """Returns one part of all samples, with a leading axis of samples."""
-        parts = [part(batch)[first:last] for batch, first, last in self._runs]
+    def stack(self, get: Callable[[SampleBatch], Array]) -> Array:
+        """Returns the arrays that `get` returns for the batches, as one array of all samples."""
+        parts = [get(batch)[first:last] for batch, first, last in self._runs]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)

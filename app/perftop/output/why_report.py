@@ -131,13 +131,13 @@ def _finding(report: Report, cause: CauseKey) -> Finding:
         by_cpu = sorted(who, key=lambda task: (task.cpu, task.pid))
         worst = replace(worst, evidence=worst.evidence | {"who": by_cpu})
     evidence = {} if worst is None else worst.evidence
-    further_evidence = {k: value for k, value in evidence.items() if k not in implied_keys}
+    extra_evidence = {k: value for k, value in evidence.items() if k not in implied_keys}
     lost_parts = [(e.confidence, e.lost_s(now_ns, start_ns)) for e in episodes]
     finding = Finding(
         cause, sums.share(cause), float(lost_s.sum()), sentence_text, _culprit_name(cause, worst),
         cpus, _active_s(episodes, now_ns, now_ns - start_ns), running,
         combined_confidence(lost_parts) if episodes else confidence(*cause, counted=False),
-        evidence_texts(cause[1], further_evidence),
+        evidence_texts(cause[1], extra_evidence),
         remedy(session, cause, worst, cpus), worst, evidence_json(evidence),
     )  # fmt: skip
     return _add_details(report, finding)

@@ -110,8 +110,8 @@ class SampleTable:
         new_columns = slice(self.count - self._waiting_samples.count, self.count)
         samples, self._waiting_samples = self._waiting_samples, StackedSamples()
         with np.errstate(over="ignore", invalid="ignore"):
-            top = samples.part(lambda batch: batch.values.numerators)
-            bottom = samples.part(lambda batch: batch.values.denominators)
+            top = samples.stack(lambda batch: batch.values.numerators)
+            bottom = samples.stack(lambda batch: batch.values.denominators)
             if len(self._metrics) < top.shape[1]:
                 top, bottom = (part.take(self._metrics, axis=1) for part in (top, bottom))
             top, bottom = top.swapaxes(0, 1), bottom.swapaxes(0, 1)
@@ -119,22 +119,22 @@ class SampleTable:
             _write_known(self.terms[0, :, new_columns], top, is_known)
             _write_known(self.terms[1, :, new_columns], bottom, is_known)
 
-            increments = samples.part(lambda batch: batch.delta.values_at(self._increment_indexes))
-            ticks = samples.part(lambda batch: batch.delta.values_at(self._ticks))
+            increments = samples.stack(lambda batch: batch.delta.values_at(self._increment_indexes))
+            ticks = samples.stack(lambda batch: batch.delta.values_at(self._ticks))
             first = 0
             for rows_of in self._counter_rows:
                 last = first + len(rows_of.rows)
                 if rows_of.column.counter.columns > 1:
-                    increments[:, first:last] = samples.part(rows_of.increments)
+                    increments[:, first:last] = samples.stack(rows_of.increments)
                 first = last
             is_known = (np.isfinite(increments) & (ticks > 0)).T
             _write_known(self.counters[0, :, new_columns], increments.T, is_known)
             _write_known(self.counters[1, :, new_columns], ticks.T, is_known)
 
-            states = samples.part(lambda batch: batch.split.states)
-            ceiling = samples.part(lambda batch: batch.ceilings.hz)
+            states = samples.stack(lambda batch: batch.split.states)
+            ceiling = samples.stack(lambda batch: batch.ceilings.hz)
             is_known = np.isfinite(states[..., 0])
-            ticks = samples.part(lambda batch: batch.delta.tables["cpu"].ticks)
+            ticks = samples.stack(lambda batch: batch.delta.tables["cpu"].ticks)
             weight = self.cores.max_of_threads(ticks / self._stamp_hz)
             cores = self.core_terms[new_columns, :-1]
             _write_known(cores[..., :WEIGHT_ROW], states * weight[..., None], is_known[..., None])

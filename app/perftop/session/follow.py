@@ -28,7 +28,7 @@ class Follower:
     """Passes messages to a session, divides time into intervals, and calls hooks. Frames are
     processed together, up to the end of an interval, or the start or end of an episode."""
 
-    each_sample = False
+    hooks_each_sample = False
     """Whether hooks must be called after each sample."""
 
     def __init__(
@@ -130,7 +130,7 @@ class Follower:
 
     def _due_ns(self) -> int:
         """Returns the raw time in ns at which the interval or stream ends; 0: after each sample."""
-        if self.each_sample or self._session is None:
+        if self.hooks_each_sample or self._session is None:
             return 0
         ends_ns = [sys.maxsize]
         if self.interval_ns is not None:

@@ -334,12 +334,12 @@ class Distribution:
             return
         samples, self._waiting_samples = self._waiting_samples, StackedSamples()
         values = Values(
-            samples.part(lambda batch: batch.values.numerators),
-            samples.part(lambda batch: batch.values.denominators),
-            samples.part(lambda batch: batch.values.all),
+            samples.stack(lambda batch: batch.values.numerators),
+            samples.stack(lambda batch: batch.values.denominators),
+            samples.stack(lambda batch: batch.values.all),
             self._registry,
         )
-        states = samples.part(lambda batch: batch.split.states)
+        states = samples.stack(lambda batch: batch.split.states)
         count, self._cpus = len(states), values.all.shape[-1]
         has_all = len(self._shown_rows) == self._cpus  # a slice avoids copying the CPUs
         totals = values.group(slice(None) if has_all else self._shown_rows)
@@ -398,7 +398,7 @@ class Distribution:
             sums = np.where(is_known, states * times, 0.0)
         self._states = add_samples(self._states, sums)
         self._weights = add_samples(self._weights, np.broadcast_to(times, sums.shape))
-        codes_of_samples = samples.part(lambda batch: batch.split.method_codes)
+        codes_of_samples = samples.stack(lambda batch: batch.split.method_codes)
         if self._method_codes is not None and (codes_of_samples == self._method_codes).all():
             return
         for codes in codes_of_samples:

@@ -74,7 +74,7 @@ class _LossSamples(NamedTuple):
     wanted_s: Floats
     parts_s: Floats
 
-    def part(self, first: int, last: int | None) -> _LossSamples:
+    def between(self, first: int, last: int | None) -> _LossSamples:
         parts: list[Any] = [column[first:last] for column in self]
         return _LossSamples(*parts)
 
@@ -281,8 +281,8 @@ class Losses:
         settled_count = int(samples.until_ns.searchsorted(now_ns - LATE_NS))
         settled_count = min(count, max(settled_count, count - MAX_UNSETTLED // 2))
         self._start_open_samples()
-        self._open(samples.part(settled_count, None))
-        settled_samples = samples.part(0, settled_count)
+        self._open(samples.between(settled_count, None))
+        settled_samples = samples.between(0, settled_count)
         self._wanted_s = self._wanted_s + settled_samples.wanted_s.sum(axis=0)
         self._by_cause = self._by_cause_with(settled_samples, list(episodes))
 

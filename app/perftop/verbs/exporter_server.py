@@ -43,7 +43,7 @@ class Exporter(Consumer):
     """Serves the counters of one stream. Clients that connect before the first sample have to
     wait."""
 
-    each_sample = True
+    hooks_each_sample = True
 
     def __init__(
         self, sockets: Sequence[socket.socket] = (), detail: Detail = "package",

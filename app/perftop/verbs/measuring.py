@@ -47,7 +47,7 @@ class MeasuredConsumer(Consumer):
 
     def __init__(self, job: Job | None, measurement: Measurement) -> None:
         super().__init__()
-        self.job, self.each_sample = job, job is not None
+        self.job, self.hooks_each_sample = job, job is not None
         self.measurement, self.command_window = measurement, measurement.command_window
 
     @property

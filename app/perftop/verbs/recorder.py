@@ -249,7 +249,7 @@ class EpisodeTrigger(Follower):
 class CommandSummary(Follower):
     """Measures the recorded command, for its summary and for the notes in the file."""
 
-    each_sample = True
+    hooks_each_sample = True
 
     def __init__(self, job: Job, start: CommandStart | None = None) -> None:
         super().__init__()

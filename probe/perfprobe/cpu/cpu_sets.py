@@ -119,14 +119,14 @@ def _expand_term(term: str, rows: Sequence[Cpu]) -> list[int]:
 
 def _matching_cpus(
     rows: Sequence[Cpu],
-    id_of: Callable[[Cpu], int | None],
+    get_id: Callable[[Cpu], int | None],
     wanted_id: int,
     noun: str,
     scope_text: str = "",
 ) -> list[Cpu]:
-    matches = [row for row in rows if id_of(row) == wanted_id]
+    matches = [row for row in rows if get_id(row) == wanted_id]
     if not matches:
-        ids = {value for row in rows if (value := id_of(row)) is not None}
+        ids = {value for row in rows if (value := get_id(row)) is not None}
         if not ids:
             raise UsageError(
                 f"{noun} {wanted_id}: the kernel does not report {noun}s{scope_text} here"

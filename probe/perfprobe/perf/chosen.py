@@ -190,7 +190,7 @@ class GroupOpener:
         online_events = {row.cpu: planned_events[row.cpu] for row in self._online}
         opened = open_events(self._kernel, online_events, timed=True, mapped=False)
         opened = dict(zip(opened, run_in_threads(self._drop_if_unfit, opened.items()), strict=True))
-        lacking = [
+        absent = [
             (cpu, key, opened_events.missing.get(key) or chosen.problem or OTHER_CORES_PROBLEM)
             for cpu, opened_events in opened.items()
             for chosen in group
@@ -214,7 +214,7 @@ class GroupOpener:
             counters,
             timed=True,
             mapped=False,
-            lacking=lacking,
+            absent=absent,
         )
 
     def _drop_if_unfit(self, opened: tuple[int, OpenedEvents]) -> OpenedEvents:

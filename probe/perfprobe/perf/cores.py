@@ -70,10 +70,10 @@ class EventPlanner:
         self,
         root: Path,
         rows: Sequence[Cpu],
-        leaves_of: Callable[[int], Leaves] = affinity.cpuid_leaves,
+        read_leaves: Callable[[int], Leaves] = affinity.cpuid_leaves,
         method: str | None = None,
     ) -> None:
-        """`leaves_of` returns a CPU's CPUID leaves; `method` is the user's SMT method."""
+        """`read_leaves` returns a CPU's CPUID leaves; `method` is the user's SMT method."""
         self._root = root
         self.pmus = perf_pmus.core_pmus(root)
         self._has_smt = any(len(row.siblings) > 1 or not row.online for row in rows)
@@ -81,7 +81,7 @@ class EventPlanner:
         cpu_identity = identity.read_identity(root)
         for row in rows:
             if row.online and row.type not in self._types:
-                leaves = leaves_of(row.cpu)
+                leaves = read_leaves(row.cpu)
                 uarch = model.select_uarch(cpu_identity, leaves, row.type, method)
                 self._types[row.type] = uarch, leaves
         self._msr = perf_pmus.find_pmu(root, "msr")
@@ -236,9 +236,9 @@ def _part(
     # Guests of KVM can only run if its module is loaded.
     root = kernel.root
     may_run = (root / "sys/module/kvm").exists() or not identity.may_run_guests(root)
-    lacking: list[tuple[int, str, Problem]] = []
+    absent: list[tuple[int, str, Problem]] = []
     for cpu, opened_events in opened.items():
-        lacking += [(cpu, key, problem) for key, problem in opened_events.missing.items()]
+        absent += [(cpu, key, problem) for key, problem in opened_events.missing.items()]
         if opened_events.host_only and may_run:
-            lacking.append((cpu, "guests", HOST_ONLY))
-    return cpu_part(kernel, rows, planned_events, opened, counters, timed=timed, lacking=lacking)
+            absent.append((cpu, "guests", HOST_ONLY))
+    return cpu_part(kernel, rows, planned_events, opened, counters, timed=timed, absent=absent)

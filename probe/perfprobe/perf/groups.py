@@ -88,11 +88,11 @@ def cpu_part(
     *,
     timed: bool,
     mapped: bool = True,
-    lacking: Iterable[tuple[int, str, Problem]] = (),
+    absent: Iterable[tuple[int, str, Problem]] = (),
 ) -> PerfPart:
     """Creates a part with counters of CPUs from open groups. `planned_events`: those of each CPU.
-    `table`: the counters. `lacking`: CPU, key and reason of each missing counter. An offline
-    CPU is assumed to have the counters of an open CPU with the same planned events."""
+    `table`: the counters. `absent`: CPU, key and reason of each missing counter. An
+    offline CPU is assumed to have the counters of an open CPU with the same planned events."""
     opened_by_events: dict[tuple[Event, ...], OpenedEvents] = {}
     for cpu, result in opened.items():
         opened_by_events.setdefault(tuple(planned_events[cpu]), result)
@@ -127,5 +127,5 @@ def cpu_part(
         timed=timed,
         mapped=mapped,
         open_groups=open_groups,
-        missing=join_missing(lacking, len(opened)),
+        missing=join_missing(absent, len(opened)),
     )

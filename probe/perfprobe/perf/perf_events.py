@@ -277,9 +277,9 @@ def open_group(
         else:
             free = sum(event.is_core for event in attempt.events)
             missing |= _drop_reasons(dropped, free, kernel.root)
-            lacking = _unserved_keys(missing, attempt.events, wanted_events)
+            unserved = _unserved_keys(missing, attempt.events, wanted_events)
             host_only = attempt.host_only and any(event.is_core for event in attempt.events)
-            return OpenedEvents(attempt.events, lacking, group, host_only)
+            return OpenedEvents(attempt.events, unserved, group, host_only)
     missing |= _drop_reasons(dropped, 0, kernel.root)
     return OpenedEvents(missing=_unserved_keys(missing, [], wanted_events))
 
@@ -474,13 +474,13 @@ def _unserved_keys(
 ) -> dict[str, Problem]:
     """Returns the entries of `missing` whose role none of `events` has, one for each role."""
     served_roles = {event.role_or_key for event in events}
-    lacking: dict[str, Problem] = {}
+    unserved: dict[str, Problem] = {}
     roles: set[str] = set()
     for event in wanted_events:
         if event.role_or_key not in served_roles | roles and event.key in missing:
-            lacking[event.key] = missing[event.key]
+            unserved[event.key] = missing[event.key]
             roles.add(event.role_or_key)
-    return lacking
+    return unserved
 
 
 # --- on many CPUs ---------------------------------------------------------------------------------

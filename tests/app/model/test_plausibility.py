@@ -66,7 +66,7 @@ def test_a_thread_with_unknown_cycles_does_not_add_its_time() -> None:
         frame = synth.frame(hello, seq, results)
         result = samples(reader, [frame])
     (sample,) = result
-    cycles, run_s = sample.part(cycles_and_time)
+    cycles, run_s = sample.get(cycles_and_time)
     assert (cycles.tolist(), run_s.tolist()) == ([TICKS // 2], [0.05])
 
 

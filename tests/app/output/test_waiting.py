@@ -16,10 +16,10 @@ from sessions import session_of
 from why_reports import (
     NO_FINDING,
     empty_report,
-    finding_of,
+    find_finding,
+    find_wait,
     printed_report,
     session_of_job,
-    waits_of,
 )
 
 from perftop.model.confidence import TaskOnCpu
@@ -58,7 +58,7 @@ def waits(
     session.run_times.tasks = tasks or {}
     session.run_times.covered_s = 1.0
     session.details = details or {}
-    return waits_of(session, job)
+    return find_wait(session, job)
 
 
 def task_times(comm: str, run_s: float, wait_s: float = 0.0, cpu: int = 0) -> TaskTimes:
@@ -221,7 +221,7 @@ def test_tasks_that_were_not_sampled_make_a_wait_a_lower_bound(
         (2, "b", 1): task_times("b", 0.2, other_wait_s, 1),
     }
     session.run_times.truncated_s, session.run_times.covered_s = truncated_s, 1.0
-    result = waits_of(session, job)
+    result = find_wait(session, job)
     assert [text for text in result.evidence if text != UNKNOWN_NEIGHBOUR] == evidence
     assert ("at least" in result.headline) == ("at least" in evidence[0])
 
@@ -461,7 +461,7 @@ def test_children_pinned_elsewhere_are_not_blamed() -> None:
     session.run_times.threads, session.run_times.tasks = BLOCKED, children(0.3)
     for affinity, words in (("1", "job waits for CPU 0"), ("0-1", "job waits behind short-lived")):
         session.details = {"8": {"affinity": affinity}}
-        result = waits_of(session, "job")
+        result = find_wait(session, "job")
         assert result is not None
         assert result.text.startswith(words)
 
@@ -534,7 +534,7 @@ def test_waits_for_tasks_that_were_not_seen_have_an_unknown_cause() -> None:
     session.track_losses()
     session._losses._waited_s = np.array([0.3, 0.0, 0.0, 0.0])
     session.run_times.tasks = {(7, "hog", UNKNOWN_CPU): task_times("hog", 0.2, 0.3)}
-    finding = finding_of(report(session), WAIT_CAUSE)
+    finding = find_finding(report(session), WAIT_CAUSE)
     assert (finding.confidence, finding.evidence) == ("unknown", [UNKNOWN_NEIGHBOUR])
 
 
@@ -548,7 +548,7 @@ def test_a_stop_that_one_reading_found_is_inferred(readings: str, confidence: st
         job = job.with_state(letter, 0.1, 0.1 * (letter == "R"))
     session = session_of_job(job)
     result = report(session, ["job"])
-    assert finding_of(result, STOPPED_CAUSE).confidence == confidence
+    assert find_finding(result, STOPPED_CAUSE).confidence == confidence
 
 
 @pytest.mark.parametrize(("state", "by", "hint"), [
@@ -637,7 +637,7 @@ def test_the_task_and_the_group_that_a_quota_stopped_most_are_named(name: str, o
         groups = {"/web.service": [1.0, 0, 0, us], "/db": [2.5, 0, 0, us // 6]}
         pids = {"0": ["/web.service"], "1": ["/web.service"], "2": ["/db"]}
         session.quotas.read_records({"quotas": {"groups": groups, "pids": pids}})
-    finding = finding_of(report(session), QUOTA_CAUSE)
+    finding = find_finding(report(session), QUOTA_CAUSE)
     quota = f" (quota{owner})" if owner else ""
     assert finding.text == f"{name} may use no more than 1 CPU{quota}"
     assert finding.headline == f"{name} loses 18 % of its time to a quota of 1 CPU{owner}"

@@ -19,7 +19,7 @@ from sim_truth import PLAYED_S, SMALL, found_episodes, play_episodes
 from why_reports import (
     NO_FINDING,
     empty_report,
-    finding_of,
+    find_finding,
     printed_report,
     session_of_job,
 )
@@ -162,7 +162,7 @@ def test_the_confidence_in_a_cause_covers_all_substantial_parts_of_its_loss() ->
     def confidence_with(parts: list[Episode]) -> str:
         session.log.running[:] = []
         session.log.ended[:] = [e for e in episodes if e not in drops] + parts
-        return finding_of(report(session), cause).confidence
+        return find_finding(report(session), cause).confidence
 
     for inferred_part, confidence in ((0.0, "measured"), (0.05, "measured"), (0.3, "inferred")):
         parts = []
@@ -184,7 +184,7 @@ def test_no_cause_is_named_on_a_healthy_machine(scenario: str) -> None:
     )
     assert not any("ruled out" in line for line in printed_report(result))
     if scenario == "warmup":
-        assert finding_of(result, ("turbo-drop", UNEXPLAINED)).evidence == [
+        assert find_finding(result, ("turbo-drop", UNEXPLAINED)).evidence == [
             "no active limit was found",
             "the CPUs were mostly idle, so the governor may have chosen this clock",
         ]

@@ -16,7 +16,7 @@ from typing import Any
 import msgpack
 import pytest
 from nightly import cases_by_day
-from recording_pieces import FOUND, HELLO, Pieces, record_pieces, unpacked_message
+from recording_pieces import FOUND, HELLO, RecordedWrites, record_writes, unpacked_message
 from roots import DATA
 
 from perfprobe import wire
@@ -30,7 +30,7 @@ def data(request: pytest.FixtureRequest) -> bytes:
     """A finished recording, an unfinished one, and a stream as written by the probe."""
     if request.param == "raw":
         return wire.encode(HELLO) + b"".join(map(wire.encode, FOUND))
-    return record_pieces(HELLO, FOUND, end=request.param == "ended").data
+    return record_writes(HELLO, FOUND, end=request.param == "ended").data
 
 
 def open_recording(directory: Path, data: bytes) -> Recording:
@@ -176,7 +176,7 @@ TWO_END, THREE_END = len(STREAM) - len(THREE[-1]), len(STREAM)
 
 
 @pytest.mark.parametrize(("data", "error", "count", "damage"), [
-    (STREAM + BYE, None, 3, None), (record_pieces(HELLO, FOUND[:3], end=True).data, None, 3, None),
+    (STREAM + BYE, None, 3, None), (record_writes(HELLO, FOUND[:3], end=True).data, None, 3, None),
     (STREAM, None, 3, f"truncated after byte {THREE_END}: it has no end"),
     (STREAM[:-1], None, 2, f"truncated after byte {TWO_END}: the last message is incomplete"),
     (STREAM[:-1], DISK_ERROR, 2, f"unreadable after byte {TWO_END}: Input/output error"),
@@ -216,7 +216,7 @@ class BrokenDisk:
 
 
 def test_a_later_disk_error_is_reported_as_damage(tmp_path: Path) -> None:
-    with open_recording(tmp_path, record_pieces(HELLO, FOUND, end=True).data) as recording:
+    with open_recording(tmp_path, record_writes(HELLO, FOUND, end=True).data) as recording:
         recording._file.close()
         recording._file, recording._window = BrokenDisk(), b""  # type: ignore[assignment]
         assert list(recording.messages()) == []
@@ -260,7 +260,7 @@ INVALID_INDEXES = [first_is_missing, first_is_twice_there, last_is_cut, beyond_t
 def test_an_invalid_index_is_reported_and_not_used(
     tmp_path: Path, falsify: Callable[[array[int]], None]
 ) -> None:
-    out = Pieces()
+    out = RecordedWrites()
     recorder = Recorder(out.write, HELLO)
     for message in FOUND:
         recorder.write([message])
@@ -277,7 +277,7 @@ def test_an_invalid_index_is_reported_and_not_used(
 def test_all_flipped_bits_are_detected(tmp_path: Path, seed: int) -> None:
     """In hello, messages and index: either the content is unchanged or damage is reported. A
     recording whose hello seems to have no checksum reports that."""
-    rng, data = random.Random(seed), record_pieces(HELLO, FOUND[:4], end=True).data
+    rng, data = random.Random(seed), record_writes(HELLO, FOUND[:4], end=True).data
     results = [unpacked_message(message) for message in FOUND[:4]]
     for _ in range(250):
         flipped = bytearray(data)
@@ -294,7 +294,7 @@ def test_all_flipped_bits_are_detected(tmp_path: Path, seed: int) -> None:
 
 
 def test_a_torn_message_that_ends_like_an_index_is_not_an_index(tmp_path: Path) -> None:
-    out = record_pieces(HELLO, FOUND)
+    out = record_writes(HELLO, FOUND)
     at = out.ends[-2]
     torn = out.data[: at + 20] + at.to_bytes(8, "little")
     with open_recording(tmp_path, torn) as recording:

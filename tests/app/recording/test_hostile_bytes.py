@@ -19,7 +19,7 @@ import synth
 from hypothesis import given
 from hypothesis import strategies as st
 from nightly import cases_by_day
-from recording_pieces import FOUND, HELLO, record_pieces
+from recording_pieces import FOUND, HELLO, record_writes
 from sessions import TICKS
 from waiting import MAX_WAIT_S
 
@@ -177,7 +177,7 @@ def measured_export(path: Path) -> tuple[int, str, float, int]:
 def export_of_small_recording(tmp_path_factory: pytest.TempPathFactory) -> tuple[float, int]:
     """CPU time and memory of an export of an almost empty recording."""
     path = tmp_path_factory.mktemp("plain") / "recording"
-    path.write_bytes(record_pieces(HELLO, FOUND[:3], end=True).data)
+    path.write_bytes(record_writes(HELLO, FOUND[:3], end=True).data)
     status, report, seconds, memory = measured_export(path)
     assert (status, report) == (0, "")
     return seconds, memory
@@ -237,7 +237,7 @@ def test_a_cut_stream_keeps_all_complete_messages(cut: int, piece: int) -> None:
     assert reader.decoder.cut_byte_count == at - out.ends[whole]
 
 
-CUT = record_pieces(HELLO, FOUND[:BLOCK_MESSAGES])
+CUT = record_writes(HELLO, FOUND[:BLOCK_MESSAGES])
 
 
 def test_a_claimed_size_allocates_no_memory() -> None:
@@ -251,7 +251,7 @@ def test_a_claimed_size_allocates_no_memory() -> None:
 
 
 def test_a_block_without_its_start_is_skipped() -> None:
-    out = record_pieces(HELLO, FOUND)
+    out = record_writes(HELLO, FOUND)
     data = out.data[: out.ends[1]] + out.data[out.ends[2] :]
     with pytest.raises(wire.WireError, match="no beginning"):
         read(data)

@@ -397,7 +397,7 @@ def test_samples_of_parts_of_batches_are_stacked() -> None:
     samples = StackedSamples()
     for batch, begin, end in ((first, 1, 2), (first, 2, 4), (other, 0, 3)):
         samples.add(batch, begin, end)
-    assert samples.part(np.asarray).tolist() == [1, 2, 3, 10, 11, 12]
+    assert samples.stack(np.asarray).tolist() == [1, 2, 3, 10, 11, 12]
 
 
 def test_percentiles_equal_those_of_numpy() -> None:

@@ -99,7 +99,7 @@ def test_power_has_eight_threads_and_caches_without_ids(tmp_path: Path) -> None:
 
 
 def test_an_offline_cpu_keeps_the_kernels_topology(tmp_path: Path) -> None:
-    trees.one_off(tmp_path)
+    trees.one_cpu_offline(tmp_path)
     trees.put(tmp_path, f"{trees.CPU}/cpu5/topology/core_id", "1")
     trees.put(tmp_path, f"{trees.CPU}/cpu5/topology/physical_package_id", "0")
     trees.put(tmp_path, f"{trees.CPU}/cpu5/topology/die_id", "0")

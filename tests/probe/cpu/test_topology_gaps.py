@@ -141,7 +141,7 @@ def test_a_core_never_spans_packages() -> None:
 
 
 def test_directories_fifos_and_long_files_are_harmless(tmp_path: Path) -> None:
-    trees.one_off(tmp_path)
+    trees.one_cpu_offline(tmp_path)
     at = tmp_path / trees.CPU
     (at / "cpu0/topology/core_id").unlink()
     (at / "cpu0/topology/core_id").mkdir()

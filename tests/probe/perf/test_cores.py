@@ -20,8 +20,8 @@ from fakeperf import (
     TIMES,
     Leaves,
     keys_on,
+    make_planner,
     opened_parts,
-    planner_of,
     skylake,
     write_machine_files,
 )
@@ -80,7 +80,7 @@ def test_any_thread_is_refused_if_cpuid_denies_it() -> None:
 
 
 def test_ice_lake_falls_back_on_distributed(tmp_path: Path) -> None:
-    planner = planner_of(tmp_path, INTEL, 6, ICX, Leaves(5, deprecated=True, gp=8))
+    planner = make_planner(tmp_path, INTEL, 6, ICX, Leaves(5, deprecated=True, gp=8))
     refuse = lambda event, _, __: errno.ENOENT if event.key == "one_thread" else 0  # noqa: E731
     core, _ = opened_parts(tmp_path, planner, fakeperf.Kernel(refuse=refuse))
     assert keys_on(core) == [*TIMES, *ALL, "distributed", *LEVELS]
@@ -125,7 +125,7 @@ def test_hybrids_name_the_pmu(tmp_path: Path) -> None:
 
 
 def test_amd_has_its_own_reference_event(tmp_path: Path) -> None:
-    planner = planner_of(tmp_path, AMD, 0x1A, 2, cpuid.read_no_leaf)
+    planner = make_planner(tmp_path, AMD, 0x1A, 2, cpuid.read_no_leaf)
     kernel = fakeperf.Kernel(refuse=lambda e, _, __: errno.ENOENT if e.config == 9 else 0)
     core, _ = opened_parts(tmp_path, planner, kernel)
     assert keys_on(core) == [*TIMES, *ALL, "smt_contention"]
@@ -139,9 +139,9 @@ def test_amd_has_its_own_reference_event(tmp_path: Path) -> None:
 def test_the_base_clock_of_intel_is_that_of_cpuid(tmp_path: Path) -> None:
     expected_rates = ((Leaves(), Rate(2.1e9, "CPUID.16H: 2100 MHz")), (cpuid.read_no_leaf, None))
     for leaves, expected in expected_rates:
-        planner = planner_of(tmp_path, INTEL, 6, SKX, leaves)
+        planner = make_planner(tmp_path, INTEL, 6, SKX, leaves)
         assert planner.base_hz(Rate(2e9, "made")) == expected
-    amd = planner_of(tmp_path, AMD, 0x1A, 2, cpuid.read_no_leaf)
+    amd = make_planner(tmp_path, AMD, 0x1A, 2, cpuid.read_no_leaf)
     assert amd.base_hz(None) is None
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import fakeperf
 import pytest
 import trees
-from fakeperf import AMD, INTEL, Leaves, keys_on, opened_parts, planner_of, skylake
+from fakeperf import AMD, INTEL, Leaves, keys_on, make_planner, opened_parts, skylake
 
 from perfprobe.machine.parts import Part
 from perfprobe.perf import perf_pmus, uncore
@@ -108,7 +108,7 @@ def test_unreadable_energy_is_missing(tmp_path: Path) -> None:
 
 def power_control(root: Path, model: int, form: str = "config:0-7", mask: str = "0") -> list[Part]:
     """Returns the parts of a machine with a power control unit and no other uncore PMU."""
-    planner = planner_of(root, INTEL, 6, model, Leaves())
+    planner = make_planner(root, INTEL, 6, model, Leaves())
     fakeperf.write_pmu(root, "uncore_pcu", 31, mask=mask)
     trees.put(root, f"{fakeperf.DEVICES}/uncore_pcu/format/event", f"{form}\n")
     return opened_parts(root, planner, fakeperf.Kernel())[2:]

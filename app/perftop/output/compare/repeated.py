@@ -252,8 +252,8 @@ def _command_name(runs: CommandRuns, argv: Sequence[str]) -> str:
     )
 
 
-def _time_text(value_s: float, like_s: float) -> str:
-    return f"{format_like(NUMBERS[TIME_KEY], value_s, like_s)} s"
+def _time_text(value_s: float, reference_s: float) -> str:
+    return f"{format_like(NUMBERS[TIME_KEY], value_s, reference_s)} s"
 
 
 def _closing_lines(runs: CommandRuns) -> list[str]:

@@ -56,7 +56,11 @@ class Sums:
         """The last known value of each package, by key; NaN before the first value."""
         self.suspects = {doubt.name.lower(): 0 for doubt in Doubt}
         """Number of samples with a suspect counter, by reason and summed over CPUs."""
-        evaluator, keys, positions = session.evaluator, TIME_MODES.values(), session.counters.key_at
+        evaluator, keys, positions = (
+            session.evaluator,
+            TIME_MODES.values(),
+            session.counters.key_indexes,
+        )
         needs = ({"tsc", *evaluator.needed_counters(key)} & positions.keys() for key in keys)
         self._needs = [[positions[counter] for counter in counters] for counters in needs]
         """By mode, the counters that it needs, as indices in `Counters.keys`."""

@@ -144,9 +144,9 @@ def chart_layout(
     groups: Sequence[object] = (),
     min_panel_lines: int = 4,
     *,
-    counted: bool,
+    clocks: bool,
 ) -> ChartLayout | None:
-    """Returns the most spacious layout for this many charts; None if they do not fit. `counted`:
+    """Returns the most spacious layout for this many charts; None if they do not fit. `clocks`:
     whether clocks are counted. `groups`: package and L3 of each chart; several have headings."""
     if not 0 < chart_count <= MAX_CHARTS or width < MIN_WIDTH:
         return None
@@ -158,18 +158,18 @@ def chart_layout(
     groups_of_sides = {*groups[:charts]}, {*groups[charts:]}
     headings = max(map(len, groups_of_sides)) if len({*groups}) > 1 else 0
     # The legend of clocks, headings, the axis, its times, and a blank line before the panels.
-    fixed_lines = counted + headings + 1 + 2 * (not is_low)
+    fixed_lines = clocks + headings + 1 + 2 * (not is_low)
     for lines in range(max_lines, 1, -1):
-        has_title = not counted or lines >= _MIN_LINES_OF_TITLED[sides - 1]
+        has_title = not clocks or lines >= _MIN_LINES_OF_TITLED[sides - 1]
         gap = 1 if lines >= _MIN_LINES_WITH_GAP or (not has_title and lines == 4) else 0
         gap = gap if charts > 1 and height >= _MIN_HEIGHT_FOR_GAPS else 0
-        has_own_axes = bool(gap) and not counted
+        has_own_axes = bool(gap) and not clocks
         rows = lines - has_title - gap - has_own_axes
         last_gap = gap + has_own_axes
         panel_lines = height - fixed_lines - charts * lines + last_gap
         if rows < 2 or panel_lines < min_panel_lines:
             continue
-        if counted:
+        if clocks:
             _, *parts = next(row for row in _CLOCK_PARTS if rows >= row[0])
             clock_rows, (rates, area, lanes), queue = rows - sum(parts), parts, 0
         else:
@@ -271,7 +271,7 @@ def _lowered_chart(episode: Episode) -> str:
 
 class ChartDrawer:
     def __init__(
-        self, session: Session, units: Sequence[ChartUnit], settings: ViewSettings, *, counted: bool
+        self, session: Session, units: Sequence[ChartUnit], settings: ViewSettings, *, clocks: bool
     ) -> None:
         self._session, self._units, self._settings = session, units, settings
         counts = np.array([len(unit.positions) for unit in units])
@@ -284,9 +284,9 @@ class ChartDrawer:
         self._singles = [i for i, unit in enumerate(units) if not unit.is_pair]
         keys = ["util"]
         keys += ["user", "system", "steal"] if self._singles else []
-        keys += ["busy_hz", "ipc"] if counted else []
+        keys += ["busy_hz", "ipc"] if clocks else []
         cores = [*dict.fromkeys(unit.core for unit in units)]
-        self.history = ColumnHistory(session, keys, cores, has_states=counted)
+        self.history = ColumnHistory(session, keys, cores, has_states=clocks)
         self._top_ipc = 1.0
         """Upper end of the IPC scale so far."""
         self._clock_tops_hz = [0.0] * len(self._units_by_type)

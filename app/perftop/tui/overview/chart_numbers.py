@@ -53,12 +53,13 @@ class ChartUnit:
         return len(self.positions) > 1
 
 
-def chart_units(cores: Cores, order: Sequence[int], *, counted: bool) -> list[ChartUnit]:
-    """Returns a unit for each core, or for each CPU if not `counted`. `order`: indexes of rows."""
+def chart_units(cores: Cores, order: Sequence[int], *, clocks: bool) -> list[ChartUnit]:
+    """Returns a unit for each core, or for each CPU if not `clocks`. `order`: indexes of
+    rows."""
     units = []
     for row in order:
         core = cores.rows[row]
-        if counted and len(core.cpus) > 1:
+        if clocks and len(core.cpus) > 1:
             name = f"core {cores.name(row, 'CPU number')}"
             units.append(ChartUnit(row, core, core.positions, core.cpus, name))
             continue

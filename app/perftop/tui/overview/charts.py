@@ -82,9 +82,9 @@ class ChartPage:
             cpu_counts = [len(session.cores[position]) for position in shown_cores]
             charts = len(cpu_counts) if self.has_counters else sum(cpu_counts)
             rows = range(len(cores.rows)) if positions is None else ()
-            groups, counted = [self._group(row) for row in rows], self.has_counters
+            groups, clocks = [self._group(row) for row in rows], self.has_counters
             self.layout = chart_layout(
-                charts, height, width, groups, min_panel_lines, counted=counted
+                charts, height, width, groups, min_panel_lines, clocks=clocks
             )
         return self.layout is not None
 
@@ -98,8 +98,8 @@ class ChartPage:
         assert layout is not None
         if order != self._order:
             self._order = order
-            self._units = chart_numbers.chart_units(self._cores, order, counted=self.has_counters)
-            self._drawer = ChartDrawer(session, self._units, settings, counted=self.has_counters)
+            self._units = chart_numbers.chart_units(self._cores, order, clocks=self.has_counters)
+            self._drawer = ChartDrawer(session, self._units, settings, clocks=self.has_counters)
             self.lanes = TaskLanes(session, self._units)
         has_moved = self._drawer.history.update(layout.columns, interval, settings)
         clock = session_clock_unit(session, settings.units, ghz_if_unknown=True)

@@ -52,16 +52,16 @@ class Arrangement:
 
 
 def arrange_lines(
-    cores: Cores, room: int, fold: FoldMode, cpu: int | None, order: list[int] | None, *, bare: bool
+    cores: Cores, room: int, fold: FoldMode, cpu: int | None, order: list[int] | None, *, tiny: bool
 ) -> Arrangement:
     """Returns the arrangement of lines. `order`: the order of rows; None: by topology. `fold`:
-    "needed" folds packages without `cpu` until all fit into `room` lines. `bare`: rows only."""
+    "needed" folds packages without `cpu` until all fit into `room` lines. `tiny`: rows only."""
     packages = list(dict.fromkeys(core.package for core in cores.rows))
     all_lines = _lines_without_l3(cores, ())
     rows = [line.row for line in all_lines if line.kind == "row"] if order is None else [*order]
     row_lines = [ViewLine("row", row) for row in rows]
-    if bare or not any(line.kind == "package" for line in all_lines):
-        offline_lines = [line for line in all_lines if line.kind == "off" and not bare]
+    if tiny or not any(line.kind == "package" for line in all_lines):
+        offline_lines = [line for line in all_lines if line.kind == "off" and not tiny]
         return Arrangement([], [*row_lines, *offline_lines], [], rows)
     has_fixed_lines = len(packages) * MIN_LINES_PER_PACKAGE <= room
     if order is not None or (fold == "never" and has_fixed_lines and len(all_lines) > room):
@@ -189,7 +189,7 @@ class Overview(ChartedView, CursorCanvas):
             order = ordered_rows(self.cores, settings, self.session, self.interval)
         room = self.size.height - (not self.is_tiny)
         arrangement = arrange_lines(
-            self.cores, room, self._fold_mode, settings.cpu, order, bare=self.is_tiny
+            self.cores, room, self._fold_mode, settings.cpu, order, tiny=self.is_tiny
         )
         self._arrangement, self.line_count = arrangement, len(arrangement.lines)
         # Without the line of its package above it, a row also names the package.

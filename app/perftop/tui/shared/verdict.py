@@ -423,8 +423,8 @@ def _losses_by_name(findings: Sequence[Finding]) -> tuple[Loss, ...]:
     return tuple(sorted(losses.values(), key=lambda loss: -loss.share))
 
 
-def verdict_line(verdict: Verdict, size: int, further_evidence: Sequence[str] = ()) -> Line:
-    """Returns the verdict in `size` cells, with the evidence and `further_evidence` that fit."""
+def verdict_line(verdict: Verdict, size: int, extra_evidence: Sequence[str] = ()) -> Line:
+    """Returns the verdict in `size` cells, with the evidence and `extra_evidence` that fit."""
     level, text = verdict.level, safe_cells(verdict.text)
     style = verdict.marker_style if level else "text"
     edge, line_state = _edge_and_state(verdict)
@@ -437,7 +437,7 @@ def verdict_line(verdict: Verdict, size: int, further_evidence: Sequence[str] = 
     runs.append((text[position:], text_style))
     if width(runs) > size:
         return fit_runs(runs, size, style), line_state
-    for piece in map(safe_cells, (*verdict.evidence, *further_evidence)):
+    for piece in map(safe_cells, (*verdict.evidence, *extra_evidence)):
         if width(runs) + 3 + len(piece) < size:
             runs += [(" · ", "faint"), (piece, "text" if level else "dim")]
     return runs, line_state

@@ -36,9 +36,9 @@ UNKNOWN_TASK = 0, ""
 _COMMAND_PIDS = re.compile(r"(?:-acp \S+|--pid 0|for p in) ([0-9 ]+)")
 _HOUR_NS = 3600 * 10**9
 
-Task = tuple[int, str]
+TaskId = tuple[int, str]
 """PID and name of a task. PID 0: none."""
-Weights = Mapping[Task, float]
+Weights = Mapping[TaskId, float]
 
 
 @dataclass(slots=True)
@@ -147,7 +147,7 @@ class _ReportTasks:
 
     def __init__(self, session: Session, report: Report) -> None:
         self._session, self._report, totals = session, report, report.totals
-        self._by_cpu: dict[int, dict[Task, TaskTimes]] = {}
+        self._by_cpu: dict[int, dict[TaskId, TaskTimes]] = {}
         for (pid, comm, cpu), times in totals.times.tasks.items():
             self._by_cpu.setdefault(cpu, {})[pid, comm] = times
         self._job_s: dict[int, float] = {}
@@ -158,7 +158,7 @@ class _ReportTasks:
                 self._job_s[cpu] = self._job_s.get(cpu, 0.0) + wanted_s
         self._episodes = session.episodes(totals.start_ns, totals.end_ns)
 
-    def loss_parts(self, cause: str, cpu: int) -> Iterator[tuple[Task, Task, float, float]]:
+    def loss_parts(self, cause: str, cpu: int) -> Iterator[tuple[TaskId, TaskId, float, float]]:
         """Yields, for each pair of tasks: the culprit, the victim, the pair's share of the CPU's
         loss, and the seconds that the victim wanted. The shares add up to 1."""
         times = self._by_cpu.get(cpu, {})
@@ -176,7 +176,7 @@ class _ReportTasks:
             for culprit, part in _normalize_weights(culprits).items():
                 yield culprit, victim, lost * part, wanted_s
 
-    def _other_run_times(self, victim: Task, cpu: int) -> Weights:
+    def _other_run_times(self, victim: TaskId, cpu: int) -> Weights:
         """Returns the run times of the other tasks on the CPU, and that of the victim if its
         threads wanted more time than the CPU has. If there are no tasks, returns the run times of
         short-lived processes whose CPU is unknown."""
@@ -195,7 +195,7 @@ class _ReportTasks:
             return {(0, cause): 1.0}
         core = next((core for core in self._session.cores if cpu in core), [])
         episodes = [e for e in self._episodes if e.cause == cause and cpu in e.cpus]
-        weights: dict[Task, float] = {}
+        weights: dict[TaskId, float] = {}
         for task in (task for episode in episodes for task in culprits(episode)):
             if cause != "sibling" or task.cpu in core:
                 key = task.pid, task.comm
@@ -204,7 +204,7 @@ class _ReportTasks:
         return weights
 
 
-def _normalize_weights(weights: Weights) -> dict[Task, float]:
+def _normalize_weights(weights: Weights) -> dict[TaskId, float]:
     """Returns the weights as shares that add up to 1, without tasks whose share is small."""
     total = sum(weights.values())
     large = {task: w for task, w in weights.items() if w >= max(1e-9, MIN_FLOW_SHARE * total)}
@@ -271,7 +271,7 @@ def _command_pids(command: str) -> set[int]:
 
 def _remedy(session: Session, flow: Flow, finding: Finding | None, *, is_largest: bool) -> str:
     """Returns a command (never against a process that has ended) or advice; '' if none is known."""
-    culprits: dict[Task, float] = {}
+    culprits: dict[TaskId, float] = {}
     for (pid, _, _), seconds in flow.pairs.items():
         culprits[pid, flow.culprit] = culprits.get((pid, flow.culprit), 0.0) + seconds
     remedies = []

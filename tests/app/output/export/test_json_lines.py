@@ -15,7 +15,7 @@ import exports
 import pytest
 import synth
 from exporter_page import samples_by_name
-from exports import counted_messages, export, messages, record, rows
+from exports import export, messages, record, rows, single_counter_messages
 from pyarrow import parquet
 from recording_files import write_recording
 from sim_streams import SAMPLE_NS
@@ -59,7 +59,7 @@ def test_jsonl_equals_the_output_of_stat(tmp_path: Path, spec: str, every_ns: in
 
 
 def _summary(tmp_path: Path, notes: list[wire.Note]) -> dict[str, Any]:
-    path = record(tmp_path / "recording", [*counted_messages(), *notes])
+    path = record(tmp_path / "recording", [*single_counter_messages(), *notes])
     result: dict[str, Any] = json.loads(export(path, "jsonl").splitlines()[-1])
     return result
 
@@ -221,7 +221,7 @@ def test_a_chosen_event_has_columns_and_families_in_all_formats(tmp_path: Path) 
 
 
 def test_all_formats_have_host_labels_command_and_start(tmp_path: Path) -> None:
-    greeting, *frames = counted_messages()
+    greeting, *frames = single_counter_messages()
     assert isinstance(greeting, wire.Hello)
     labels = {"run": "17", "who": "a b"}
     named = replace(greeting, labels=labels, command=["make", "-j 2"], interval_ns=500_000_000)

@@ -10,7 +10,7 @@ import edge_cases
 import pytest
 import synth
 from exporter_page import samples_by_name, unix_s
-from exports import counted_messages, export, messages, record, rows
+from exports import export, messages, record, rows, single_counter_messages
 from pyarrow import parquet
 from sessions import session_of
 from sim_streams import messages_lasting
@@ -31,7 +31,9 @@ MAY_BE_EMPTY = {
 @pytest.mark.parametrize("spec", [None, "sim:hybrid", "sim:idle,smt=1", "sim:smt-mix,smt=4"])
 def test_all_empty_cells_have_a_reason(tmp_path: Path, spec: str | None) -> None:
     """All columns exist on any machine, even on one that counts almost nothing."""
-    result = counted_messages(stamp="raw", tsc_hz=None) if spec is None else messages(spec, 3)
+    result = (
+        single_counter_messages(stamp="raw", tsc_hz=None) if spec is None else messages(spec, 3)
+    )
     printed = rows(export(record(tmp_path / "recording", result)))
     header = (edge_cases.GOLDEN / "table.csv").read_text().partition("\n")[0].split(",")
     assert list(printed[0]) == header
@@ -74,7 +76,7 @@ def _text(value: object) -> str:
 
 
 def test_empty_columns_keep_their_type(tmp_path: Path) -> None:
-    path = record(tmp_path / "recording", counted_messages())
+    path = record(tmp_path / "recording", single_counter_messages())
     export(path, "parquet")
     types = {
         field.name: str(field.type) for field in parquet.read_schema(path.with_name("exported"))

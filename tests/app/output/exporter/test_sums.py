@@ -145,7 +145,7 @@ def test_counters_never_decrease(spec: str) -> None:
                 assert now[key] >= value, key
         before.update(now)
 
-    fed_page(messages(spec, 30, 500_000_000), each=check_growth)
+    fed_page(messages(spec, 30, 500_000_000), after_sample=check_growth)
     assert len(before) > 20
 
 

@@ -94,7 +94,7 @@ def test_the_layout_fills_the_height_and_leaves_room_for_panels(
     count: int, height: int, width: int, counted: bool, packages: int
 ) -> None:
     groups = [chart * packages // count for chart in range(count)]
-    result = chart_layout(count, height, width, counted=counted, groups=groups)
+    result = chart_layout(count, height, width, clocks=counted, groups=groups)
     if result is None:
         return
     charts = -(-count // result.sides)
@@ -128,7 +128,7 @@ def test_the_queue_of_a_core_includes_that_of_a_sibling_outside_the_selection() 
     records = {"tasks": names, "others": others, "waits": waits}
     session_of(session, [machine.frame(seq, records=records) for seq in range(20)])
     interval, cores = session.take_interval(), Cores(session)
-    (unit,) = chart_units(cores, range(len(cores.rows)), counted=True)
+    (unit,) = chart_units(cores, range(len(cores.rows)), clocks=True)
     episodes = RowEpisodes(session, interval)
     (values,) = unit_values(RowNumbers(session, cores, interval), [unit], GHZ, episodes.running)
     waiting = sum(t.wait for cpu in "01" for t in interval.snapshot.activity_on(cpu))
@@ -305,7 +305,7 @@ def test_few_ticks_do_not_divide_the_busy_time(busy: float, is_shown: bool) -> N
     machine = guest({0: CpuLoad(busy)})
     session, interval = session_after_samples(machine)
     cores = Cores(session)
-    units = chart_units(cores, range(len(cores.rows)), counted=False)
+    units = chart_units(cores, range(len(cores.rows)), clocks=False)
     episodes = RowEpisodes(session, interval)
     values, *_ = unit_values(RowNumbers(session, cores, interval), units, GHZ, episodes.running)
     title = strips.text(title_runs(values, 120, colour=True))

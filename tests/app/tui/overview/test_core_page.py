@@ -184,7 +184,7 @@ def hog_lanes(hog_s: int, whole_s: int = 40) -> TaskLanes:
         frame.records.update({"tasks": {"1": hog[0]}, "others": {"1": hog}, "waits": waits})
     session_of(session, frames)
     cores = Cores(session, None)
-    lanes = TaskLanes(session, chart_units(cores, range(len(cores.rows)), counted=False))
+    lanes = TaskLanes(session, chart_units(cores, range(len(cores.rows)), clocks=False))
     axis = Axis(session.now_ns, S // 2, 2 * whole_s, session.now_ns)
     util = np.array([[0.0], [1.0]]).repeat(2 * whole_s, axis=1)
     lanes.update(axis, util, (axis.start_ns, axis.end_ns))

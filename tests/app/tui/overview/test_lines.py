@@ -113,13 +113,13 @@ def machine(packages: int = 3, cores: int = 10) -> Machine:
 
 
 def arrangement(
-    room: int, fold: FoldMode, cpu: int | None = 0, *, bare: bool = False
+    room: int, fold: FoldMode, cpu: int | None = 0, *, tiny: bool = False
 ) -> Arrangement:
-    return arrange_lines(Cores(observe(machine())[0]), room, fold, cpu, None, bare=bare)
+    return arrange_lines(Cores(observe(machine())[0]), room, fold, cpu, None, tiny=tiny)
 
 
-def line_kinds(room: int, fold: FoldMode, cpu: int | None = 0, *, bare: bool = False) -> list[str]:
-    arranged = arrangement(room, fold, cpu, bare=bare)
+def line_kinds(room: int, fold: FoldMode, cpu: int | None = 0, *, tiny: bool = False) -> list[str]:
+    arranged = arrangement(room, fold, cpu, tiny=tiny)
     return [line.kind for line in (*arranged.fixed_above, *arranged.lines, *arranged.fixed_below)]
 
 
@@ -129,7 +129,7 @@ def test_in_another_order_only_the_packages_are_above_the_rows() -> None:
     session.online[29] = False
     cores = Cores(session)
     assert cores.offline_cpus == [29]
-    arrangement = arrange_lines(cores, 40, "needed", 0, [5, 3], bare=False)
+    arrangement = arrange_lines(cores, 40, "needed", 0, [5, 3], tiny=False)
     assert [line.kind for line in arrangement.fixed_above] == ["folded"] * 3
     assert [line.row for line in arrangement.lines] == [5, 3]
 
@@ -138,7 +138,7 @@ def test_folding_can_be_never_or_always() -> None:
     assert line_kinds(5, "never").count("row") == 30
     assert line_kinds(12, "never") == [*["folded"] * 3, *["row"] * 30]
     assert line_kinds(99, "always") == ["folded"] * 3
-    assert line_kinds(5, "needed", bare=True) == ["row"] * 30
+    assert line_kinds(5, "needed", tiny=True) == ["row"] * 30
 
 
 async def test_folded_packages_stand_for_a_core_each() -> None:

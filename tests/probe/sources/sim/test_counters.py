@@ -2,7 +2,7 @@
 
 import pytest
 from nightly import cases_by_day
-from sim_streams import amounts_between, column, deltas, head, run, schedule_of
+from sim_streams import amounts_between, column, deltas, head, make_schedule, run
 
 from perfprobe.sources.sim.schedule import Row
 
@@ -15,7 +15,7 @@ def test_counters_follow_the_schedule(scenario: str) -> None:
     """Compares differences of two reads with the integrals of the schedule between their stamps.
     Both stamps have the same constant offset of that CPU's TSC: at most 400 ticks are unknown."""
     hello, frames, _ = run(scenario, 30)
-    schedule = schedule_of(scenario)
+    schedule = make_schedule(scenario)
     rates = {"ref": (Row.RUN, 2.1), "cycles": (Row.CYCLES, 1e-3), "aperf": (Row.CYCLES, 1e-3)}
     rates |= {"instructions": (Row.INSTRUCTIONS, 1e-3), "mperf": (Row.RUN, 2.1)}
     rates |= {"kernel_cycles": (Row.KERNEL_CYCLES, 1e-3), "one_thread": (Row.SMT, 1 / 40)}
@@ -41,7 +41,7 @@ def test_counters_follow_the_schedule(scenario: str) -> None:
 def test_memory_counters_follow_the_traffic_of_cpus() -> None:
     """Three of four lines are reads. Counters wrap, and are read within 1 ms of those of CPUs."""
     hello, frames, _ = run("smt-mix,cpus=32,packages=2", 20)
-    schedule = schedule_of("smt-mix,cpus=32,packages=2")
+    schedule = make_schedule("smt-mix,cpus=32,packages=2")
     moved = amounts_between(schedule, 0, frames[-1].time_ns - hello.raw_ns)[Row.TRAFFIC] / 1000
     for package, cpus in enumerate(hello.packages):
         read, written = (
