@@ -7,12 +7,20 @@ import errno
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from perftop.base import files
-from perftop.base.errors import Failed, failure_to, failure_to_write, output_failure
+from perftop.base.errors import (
+    Failed,
+    expected_failure,
+    failure_to,
+    failure_to_write,
+    output_failure,
+    save_traceback,
+)
 
 
 def test_a_new_file_is_private_to_its_owner(tmp_path: Path) -> None:
@@ -58,6 +66,14 @@ def test_a_pipe_cannot_be_removed() -> None:
     os.close(theirs)
 
 
+@pytest.mark.parametrize(("max_bytes", "content"), [(3, b"abc"), (2, None)])
+def test_a_file_of_the_user_is_read_up_to_its_maximum_size(
+    tmp_path: Path, max_bytes: int, content: bytes | None
+) -> None:
+    (tmp_path / "own").write_bytes(b"abc")
+    assert files.read_own_file(tmp_path / "own", max_bytes) == content
+
+
 @pytest.mark.parametrize(("path", "follow"), [
     ("a/b/c", False), ("a/link/c", False), ("a/link", True), ("a/loop", True), ("a/none/c", False),
 ])  # fmt: skip
@@ -84,6 +100,29 @@ def test_no_descriptor_remains_open(path: str, follow: bool, tmp_path: Path) -> 
 ])  # fmt: skip
 def test_an_error_names_its_file_or_host(failed: Exception, text: str) -> None:
     assert str(failed).startswith(text)
+
+
+@pytest.mark.parametrize(("error", "text"), [
+    (RuntimeError("can't start new thread"), "cannot start a thread"),
+    (RuntimeError("a bug"), None), (ValueError("can't start new thread"), None),
+    (MemoryError(), "not enough memory"),
+    (ExceptionGroup("", [Failed("one"), MemoryError()]), "one"),
+    (ExceptionGroup("", [Failed("one"), ValueError()]), None),
+])  # fmt: skip
+def test_shortages_and_refusals_are_no_bugs(error: Exception, text: str | None) -> None:
+    failed = expected_failure(error)
+    assert str(failed).startswith(str(text))
+
+
+def test_a_bug_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    line = save_traceback(ValueError("x" * 300))
+    (report,) = tmp_path.iterdir()
+    assert line == f"internal error: ValueError: {'x' * 188}; the report is in {report}"
+    assert report.read_text() == f"ValueError: {'x' * 300}\n"
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    line = save_traceback(ValueError("x"))
+    assert line == "internal error, and no report could be written: ValueError: x"
 
 
 # --- imports of large modules

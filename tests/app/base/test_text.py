@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from math import isnan, nan
 
 import pytest
 
@@ -77,6 +79,52 @@ def test_a_command_is_never_broken_so_that_it_can_be_copied(command: str) -> Non
             assert sum(command in line for line in lines) == 1
             assert " ".join(lines) == hint
     assert text.wrap_text("perftop may run", 8) == ["perftop", "may run"], "not a command"
+
+
+SHOWN: dict[str, list[tuple[float, str]]] = {
+    "percent": [(0.1234, "12.3"), (nan, "n/a")], "clock_ghz": [(3.456e9, "3.46"), (nan, "n/a")],
+    "short_percent": [(0.0949, "9.5 %"), (0.095, "10 %")], "two_decimals": [(nan, "n/a")],
+    "with_si_prefix": [(999.94, "999.9"), (999.95, "1.0k"), (-1e6, "-1.0M"), (nan, "n/a")],
+    "round_number": [(2.5, "2.5"), (999, "999"), (1000, "1k"), (500_000, "500k"), (2e12, "2T")],
+    "long_duration": [(-1, "0.0 s"), (59_949_999_999, "59.9 s"), (59_950_000_000, "1 min 00 s"),
+                      (3599 * 10**9, "59 min 59 s"), (3600 * 10**9, "1 h 00 min")],
+    "player_time": [(-1, "0:00"), (3599 * 10**9, "59:59"), (3600 * 10**9, "1:00:00")],
+    "running_time": [(59, "59 s"), (60, "1 min 00 s")],
+    "duration": [(0.9999, "999.9 ms"), (1.0, "1 s")],
+    "short_duration": [(0.016, "16 ms"), (1.0, "1.0 s")],
+    "brief_duration": [
+        (0.0, "0 µs"), (3.33e-6, "3.3 µs"), (9.96e-6, "10 µs"), (123e-6, "120 µs"),
+        (0.9996e-3, "1.0 ms"), (4.04e-3, "4.0 ms"), (0.5, "500 ms"), (1.0, "1.0 s"),
+        (12.3, "12 s"), (2e-8, "0.0 µs"),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_numbers_and_times_have_few_digits(name: str) -> None:
+    for value, expected in SHOWN[name]:
+        assert getattr(text, name)(value) == expected
+
+
+def test_clocks_and_rates_have_units() -> None:
+    assert text.clock_unit("base", 2e9) == ("×base", 0.5e-9, 2)
+    assert isnan(text.clock_unit("base", 0.0).per_hz)
+    assert text.clock_unit("MHz", nan) == ("MHz", 1e-6, 0)
+    assert (text.rate_unit(999.0), text.rate_unit(1000.0)) == (("/s", 1.0, 1), ("k/s", 1e-3, 1))
+
+
+def test_cpus_are_listed_or_counted() -> None:
+    assert [text.cpu_list(cpus) for cpus in ([3], [0, 1])] == ["CPU 3", "CPUs 0-1"]
+    assert [text.short_cpu_list([0, 1], cells) for cells in (8, 7)] == ["CPUs 0-1", "2 CPUs"]
+
+
+def test_progress_leaves_the_last_column_free(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "10")
+    text.show_progress("abcdefghijkl")
+    assert capsys.readouterr().err == text.CLEAR_LINE + "abcdefghi"
 
 
 def test_lines_break_between_words() -> None:

@@ -140,8 +140,11 @@ def test_the_gap_is_as_high_as_the_loss() -> None:
         [("█", "clock-2")],
     ]
     ended = charts.ENDED_GAP + charts.GAP_CAUSES.index("heat")
-    (top, _, _) = area([0.0], [7.0], [ended])
-    assert top == [("█", "~gap-heat")]
+    for state, key in (
+        (ended, "~gap-heat"), (charts.ENDED_GAP, "~gap-unknown"), (LOSING, "gap-unknown"),
+    ):  # fmt: skip
+        (top, _, _) = area([0.0], [7.0], [state])
+        assert top == [("█", key)]
 
 
 @given(st.floats(0, 7), st.floats(0, 7))
@@ -153,7 +156,7 @@ def test_the_area_of_a_gap_is_right_within_a_sixteenth_of_a_row(a: float, b: flo
     assert rows == pytest.approx(min(room, 3 * (ceiling - hz) / 7), abs=1 / 16 + 1e-9)
 
 
-@pytest.mark.parametrize(("cells", "text"), [(9, "▼ −0.62 "), (4, "▼")])
+@pytest.mark.parametrize(("cells", "text"), [(9, "▼ −0.62 "), (8, "▼")])
 @pytest.mark.parametrize("glyphs", GLYPHS)
 def test_a_gap_has_its_sign_and_its_size_if_there_is_room(
     cells: int, text: str, glyphs: Glyphs
@@ -163,6 +166,7 @@ def test_a_gap_has_its_sign_and_its_size_if_there_is_room(
     columns = charts.clock_chart(np.array([[1.0, 3.0, power]] * cells), (0.0, 3.0), 3, glyphs)
     top, below, _ = chart_lines(charts.add_gap_numbers(columns, [0.62] * cells))
     assert strips.text(top).startswith(text)
+    assert ("−" in strips.text(top)) == ("−" in text)
     assert "−" not in strips.text(below)
 
 
@@ -236,6 +240,33 @@ def characters_with_styles(lines: Sequence[list[Run]]) -> list[list[str]]:
 def single_column(lines: list[list[str]]) -> list[str]:
     """Returns the cells of a chart of one column, from the top."""
     return [line[0] for line in lines]
+
+
+def test_any_steal_that_matters_is_drawn() -> None:
+    assert single_column(account((0.0, 0.0, 0.004)))[0] == "▔ steal"
+    assert single_column(account((0.0, 0.0, 0.0039)))[0] == "  text"
+
+
+def test_the_larger_of_user_and_kernel_time_styles_a_cell_without_colour() -> None:
+    cells = account((0.25, 0.25, 0.0), (0.25, 0.375, 0.0), rows=1, glyphs="shapes")
+    assert cells == [["▄ user-11", "▅ kernel-11"]]
+
+
+@pytest.mark.parametrize(("glyphs", "text"), [
+    ("colour", "▇▄─▄▁ "), ("shapes", "█▄─▀█ "), ("ascii", "++--- "),
+])  # fmt: skip
+def test_differences_rise_or_hang_by_their_size(glyphs: Glyphs, text: str) -> None:
+    shares = np.array([1.5, 0.6, 0.0, -0.5, -1.0, NAN])
+    cells = charts.difference_line(shares, ("better", "worse"), glyphs)
+    assert "".join(char for char, _ in cells) == text
+
+
+def test_rules_have_words_where_there_is_room() -> None:
+    line = charts.ChartColumn("─  ", ("text",) * 3)
+    chart = charts.add_rules([line] * 6, {0: "ab", 3: "cd"})
+    assert text(chart) == ["──────", "│ab│  ", "│  │cd"]
+    chart = charts.add_rules([line] * 6, {0: "ab", 1: "cd", 4: "ef"})
+    assert text(chart) == ["──────", "││cd│ ", "││  │ "]
 
 
 def test_steal_is_drawn_from_the_top() -> None:

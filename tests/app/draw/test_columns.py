@@ -21,6 +21,7 @@ from perftop.draw.columns import (
     column_at,
     fit_columns,
     fit_to_texts,
+    fold_similar,
     headings,
     join_columns,
     plain_text,
@@ -84,6 +85,7 @@ def test_numbers_drawn_together_equal_those_drawn_alone(column: Column) -> None:
     (replace(BUSY, scale=nan), 0.5, {}, ("n/a", "faint")),
     (BUSY, nan, {"doubted": True}, ("≁n/a", "dim")),
     (replace(BUSY, width=3), nan, {}, ("–", "faint")),
+    (replace(BUSY, width=4), nan, {}, ("n/a", "faint")),
     (BUSY, nan, {"resting": True}, ("·", "faint")),
     (BUSY, nan, {"resting": True, "online": False}, ("off", "dim")),
 ])  # fmt: skip
@@ -104,6 +106,14 @@ def test_values_are_aligned_with_their_headings() -> None:
     assert [text for text, _ in result] == [" a name to…", "   100.0", "  ", "━━", "      "]
     assert total_width(columns) == sum(len(text) for text, _ in result)
     assert plain_text(result) == " a name to…   100.0  ━━"
+
+
+def test_similar_items_share_a_row_except_the_first_five_and_the_selected_one() -> None:
+    items = [("a", n) for n in range(8)] + [(None, 8), (None, 9)]
+    rows = fold_similar(items, lambda item: item[0], items[6])
+    assert [[number for _, number in row] for row in rows] == [
+        [0], [1], [2], [3], [4], [5, 7], [6], [8], [9],
+    ]  # fmt: skip
 
 
 def test_a_screen_position_belongs_to_one_column() -> None:
@@ -178,6 +188,8 @@ def test_two_threads_with_different_loads_have_two_colours_in_a_cell() -> None:
     (strips.UNKNOWN_LEVEL, 5, 3, [("▄▄", "heat5"), ("–", "faint")]),
     (strips.UNKNOWN_LEVEL, 5, 1, [("▄", "heat5")]), (0, strips.OFFLINE_LEVEL, 1, [("▀", "heat0")]),
     (strips.OFFLINE_LEVEL, strips.OFFLINE_LEVEL, 3, [(" · ", "neither")]),
+    (strips.UNKNOWN_LEVEL, strips.OFFLINE_LEVEL, 3, [(" – ", "faint")]),
+    (3, strips.OFFLINE_LEVEL, 2, [("▀", "heat3"), ("·", "neither")]),
 ])  # fmt: skip
 def test_two_levels_fill_the_width_of_their_cell(
     upper: int, lower: int, width: int, expected: list[tuple[str, str]]
@@ -190,6 +202,7 @@ def test_two_levels_are_side_by_side_in_ascii() -> None:
 
 
 def test_the_width_of_a_history_is_the_number_of_its_values() -> None:
+    assert strips.heat_steps(np.array([0.0199, 0.02, 2.0])).tolist() == [0, 1, theme.HEAT_STEPS]
     cells = strips.heat_steps(np.array([0.0, 0.01, 0.3, 1.0, NAN]))
     for ascii_ in (False, True):
         text = strips.text(strips.step_run(cell, ascii_=ascii_) for cell in cells.tobytes())
@@ -200,6 +213,7 @@ def test_the_width_of_a_history_is_the_number_of_its_values() -> None:
 
 
 def test_histories_are_red_from_the_start_of_a_loss_on() -> None:
+    assert strips.bar_heights(np.array([0.0, 0.3, 9.0, NAN]), 2.0).tolist() == [1, 2, 8, 0]
     cells = strips.bar_heights(np.array([2.0, 2.0, 1.0, NAN, 1.0]), 2.0)
     runs = strips.bar_runs(cells.tobytes(), "ipc", 2, ascii_=False)
     assert runs == (("██", "ipc"), ("▄ ▄", "alarm"))

@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 
 from perftop import cli
 from perftop.base.errors import Failed
-from perftop.base.text import brief_duration
 from perftop.draw import charts, strips
 from perftop.draw.charts import ChartColumn
 from perftop.verbs import ramp, ramp_chart, ramp_runs
@@ -171,18 +170,6 @@ def test_a_run_without_chunks_has_no_chart() -> None:
             result, result.climbs[0], parts, 80, 8, unicode=True, colour=False
         )
         assert bool(chart) is not is_empty
-
-
-# --- texts
-
-
-@pytest.mark.parametrize(("seconds", "text"), [
-    (0.0, "0 µs"), (3.33e-6, "3.3 µs"), (9.96e-6, "10 µs"), (123e-6, "120 µs"),
-    (0.9996e-3, "1.0 ms"), (4.04e-3, "4.0 ms"), (0.5, "500 ms"), (1.0, "1.0 s"),
-    (12.3, "12 s"), (2e-8, "0.0 µs"),
-])  # fmt: skip
-def test_times_have_two_digits(seconds: float, text: str) -> None:
-    assert brief_duration(seconds) == text
 
 
 def test_gaps_are_counted_in_the_runs_that_count() -> None:
