@@ -76,6 +76,8 @@ class Finding:
     waiting_tasks: frozenset[tuple[int, str]] = frozenset()
     culprit_tasks: tuple[TaskOnCpu, ...] = ()
     """PIDs and names of the tasks that waited for a CPU, and the tasks that ran instead."""
+    awaited: str = ""
+    """What these tasks waited for, such as "behind hog[7] and other tasks"; '' if unknown."""
     other_waits: tuple[Finding, ...] = ()
     """Waits of further tasks in the same span, the longest first. `share` counts them all."""
 

@@ -18,8 +18,10 @@ from perftop.model.smt import STATES
 from perftop.model.tasks import JobFootprint
 from perftop.output.stat_lines import table_line
 from perftop.output.waiting import other_run_times
+from perftop.output.why_report import report
 from perftop.process.command_window import CommandWindow, WindowBounds, run_fields
 from perftop.session.interval import Distribution, Interval
+from perftop.session.losses import WAIT_CAUSE
 from perftop.session.run_phases import RunPhase
 from perftop.session.session import Session
 from perftop.session.task_times import PERFTOP_NAMES, UNKNOWN_CPU, JobTime
@@ -132,7 +134,7 @@ def machine_state(session: Session) -> Line:
 # --- results of the command
 
 MAX_NEIGHBOURS = 3
-"""Maximum number of other processes that are listed with the CPUs of a job."""
+"""Maximum number of processes that are listed as those for which a job waited."""
 
 
 def run_line(session: Session, command_window: CommandWindow) -> Line | None:
@@ -263,7 +265,9 @@ def _job_line(
     if footprint is None or not rows:
         return {"job": None, "rest": None}
     ran_s = other_run_times(session.run_times.tasks, cpus, footprint.pids)
-    neighbours = sorted(ran_s, key=lambda task: -ran_s[task])[:MAX_NEIGHBOURS]
+    is_watched = session.neighbours.watched_job.name == str(footprint.root)
+    findings = report(session).findings if is_watched and session.tracks_losses else []
+    blamed = [task[:2] for f in findings if f.cause == WAIT_CAUSE for task in f.culprit_tasks]
     job_time = session.run_times.job_time()
     job = _group_line(session, interval, extremes, rows) | {
         "seen_s": json_number(footprint.run_s), "waited_s": json_number(footprint.waited_s),
@@ -273,7 +277,7 @@ def _job_line(
         **{key: None if job_time is None else json_number(getattr(job_time, key))
            for key in ("quota_s", "stopped_s", "slept_s")},
         "behind": [{"pid": pid, "comm": comm, "ran_s": json_number(ran_s[pid, comm])}
-                   for pid, comm in neighbours],
+                   for pid, comm in blamed if (pid, comm) in ran_s][:MAX_NEIGHBOURS],
     }  # fmt: skip
     other_rows = [row for row in session.selected if row not in rows and session.online[row]]
     other_line = _group_line(session, interval, extremes, other_rows) if other_rows else None

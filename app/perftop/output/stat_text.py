@@ -55,6 +55,7 @@ from perftop.output.why_report import report
 from perftop.output.why_text import cause_rows, texts
 from perftop.process.command_window import CommandStart, CommandWindow, RunNotes, is_this_machine
 from perftop.session.episodes import EpisodeTally
+from perftop.session.losses import WAIT_CAUSE
 from perftop.session.session import Session
 from perftop.session.values import LISTED_NAMES, lasting_reasons, missing_text
 
@@ -123,11 +124,16 @@ def ending_lines(
     it."""
     lines = []
     if argv is not None:
-        phases = session.run_phases() if session.tracks_losses else []
-        bar = time_use_lines(phases, unicode=supports_unicode())
-        answer = headline(job_name(session, argv) or "", line)
-        lines = ["", answer, "", *bar, *([""] if bar else [])]
-        lines += _cause_lines(session, argv, line) if session.tracks_losses else []
+        unicode, bar, cause_lines, findings = supports_unicode(), [], [], []
+        if session.tracks_losses:
+            why = replace(report(session, argv, is_past=True), seen_share=_seen_share(line))
+            bar, findings = time_use_lines(session.run_phases(), unicode=unicode), why.findings
+            rows = [*cause_rows(why), []] if why.named_findings else []
+            cause_lines = texts(rows, colour=False, unicode=unicode)
+        is_watched = session.neighbours.watched_job.name == str(line["run"]["pid"])
+        waits = [f.awaited for f in findings if f.cause == WAIT_CAUSE and is_watched]
+        answer = headline(job_name(session, argv) or "", line, "".join(waits))
+        lines = ["", answer, "", *bar, *([""] if bar else []), *cause_lines]
         lines += command_lines(session, argv, line)
     if session.frames < 2 or (brief and argv is not None):
         return lines
@@ -171,13 +177,6 @@ def ending_lines(
         *lines,
         f"{name} cost {cost} · dropped frames {dropped_count} · suspect samples {suspect_count}",
     ]
-
-
-def _cause_lines(session: Session, argv: Sequence[str], line: Line) -> list[str]:
-    """Returns the causes that cost the command most, and a blank line; [] if none is named."""
-    findings = replace(report(session, argv, is_past=True), seen_share=_seen_share(line))
-    rows = [*cause_rows(findings), []] if findings.named_findings else []
-    return texts(rows, colour=False, unicode=supports_unicode())
 
 
 # --- tables of measures and causes
@@ -241,8 +240,9 @@ def _quota_and_cpu_wait_s(job: Line | None) -> tuple[float, float | None]:
     return quota_s, max(0.0, job["waited_s"] - quota_s)
 
 
-def headline(command: str, line: Line) -> str:
-    """Returns a sentence about the time of the command and its children. `line`: the summary."""
+def headline(command: str, line: Line, awaited: str = "") -> str:
+    """Returns a sentence about the time of the command and its children. `line`: the summary.
+    `awaited`: as in Finding."""
     run, job = line["run"], line["job"]
     used_s, wall_s = run["user_s"] + run["sys_s"], run["wall_s"]
     bound_text = "at most " if run.get("late_s") else ""
@@ -252,12 +252,8 @@ def headline(command: str, line: Line) -> str:
     quota_s, waited_s = _quota_and_cpu_wait_s(job)
     waits = [f"{seconds_text(quota_s)} for its CPU quota"] if quota_s >= MIN_STATE_S else []
     if job is not None and waited_s and waited_s >= MIN_WAIT_SHARE * wall_s:
-        waits.append(f"{seconds_text(waited_s)} for a CPU")
-        behind = next((task for task in job["behind"] if task["ran_s"] > waited_s / 4), None)
-        if behind is not None:
-            waits[-1] += (
-                f", mostly behind {safe_text(behind['comm'], MAX_NAME_LENGTH)}[{behind['pid']}]"
-            )
+        awaited_text = f", mostly {awaited}" if awaited else ""
+        waits.append(f"{seconds_text(waited_s)} for a CPU{awaited_text}")
     wait_text = ""
     if job is not None and waits:
         bound_text = " at least" if _seen_share(line) < MIN_RECORDED_SHARE else ""

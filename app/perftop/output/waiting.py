@@ -19,7 +19,7 @@ from perftop.base.text import (
     short_duration,
     whole_percent,
 )
-from perftop.model.confidence import Confidence, TaskOnCpu, confidence
+from perftop.model.confidence import Confidence, TaskOnCpu, confidence, evidence_json
 from perftop.model.control_groups import (
     allowed_cpus,
     has_only_id,
@@ -32,7 +32,14 @@ from perftop.output.sentences import MAX_SENTENCE, cpus_text, short_cpus_text
 from perftop.session.interval import Interval
 from perftop.session.losses import WAIT_CAUSE
 from perftop.session.session import Session
-from perftop.session.task_times import PERFTOP_NAMES, UNKNOWN_CPU, RunTimes, TaskTimes, sum_times
+from perftop.session.task_times import (
+    NO_TIMES,
+    PERFTOP_NAMES,
+    UNKNOWN_CPU,
+    RunTimes,
+    TaskTimes,
+    sum_times,
+)
 
 MAX_NAME_LENGTH, MAX_STATE = 15, 40
 MIN_WAIT_SHARE = 0.05
@@ -176,7 +183,15 @@ def _group_finding(
         on_cpus = "" if is_everywhere else f" on {cpus_name}"
         awaited = join_words(reason.awaited_tasks), reason.awaited_summary
         ends = [f"{reason.preposition} {names}{on_cpus}" for names in awaited]
-    victim = [(min(waiters.pids), waiters.name)] if OWN_TASKS in reason.awaited_tasks else []
+    is_own = OWN_TASKS in reason.awaited_tasks
+    victim = [TaskOnCpu(min(waiters.pids), waiters.name, cpus[0])] if is_own else []
+    neighbours = [
+        TaskOnCpu(*task, max(cpus, key=lambda cpu: located_tasks.get((*task, cpu), NO_TIMES).run_s))
+        for task in reason.neighbours
+    ]
+    details = finding.details | evidence_json({"who": neighbours})
+    if not neighbours:
+        del details["who"]  # it would be who ran in one episode
     share = lost_percent(total.wait_s, total.wanted_s)
     lost_text = f"{bound_text}{share} of {'its' if is_single else 'their'} time"
     headlines = [f"{subject} {verb} {lost_text} {end}" for end in ends]
@@ -196,7 +211,8 @@ def _group_finding(
         headline=next((text for text in headlines if len(text) < MAX_SENTENCE), headlines[-1]),
         victim_share=waiters.victim_share(span_s),
         waiting_tasks=frozenset(waiters.members) if job is None else frozenset(),
-        culprit_tasks=tuple(TaskOnCpu(*task, cpus[0]) for task in [*victim, *reason.neighbours]),
+        culprit_tasks=(*victim, *neighbours), details=details,
+        awaited=f"{reason.preposition} {reason.awaited_summary}" if reason.awaited_tasks else "",
     )  # fmt: skip
 
 
