@@ -267,6 +267,8 @@ static void test_anywhere(void)
     pp_sampler *s = make(5 * MS, true, 8);
     cpu_set_t own, lanes;
     char name[16];
+    pthread_attr_t attr;
+    size_t stack;
 
     CHECK(attach_anywhere(s, 1, COUNTING) == 0);
     CHECK(attach_anywhere(s, 1, COUNTING) == -EEXIST);
@@ -283,6 +285,9 @@ static void test_anywhere(void)
     CHECK(CPU_EQUAL(&own, &lanes));
     CHECK(pthread_getname_np(s->lanes[0]->thread, name, sizeof name) == 0);
     CHECK(strcmp(name, "perfprobe/any") == 0);
+    CHECK(pthread_getattr_np(s->lanes[0]->thread, &attr) == 0);
+    CHECK(pthread_attr_getstacksize(&attr, &stack) == 0 && stack <= 1 << 20); /* default: 8 MiB */
+    pthread_attr_destroy(&attr);
     CHECK(pp_detach(s, PP_UNPINNED_CPU) == 0 && attach_anywhere(s, 1, COUNTING) == 0);
     pp_free(s);
 }
