@@ -79,6 +79,7 @@ int __wrap_pthread_setaffinity_np(pthread_t thread, size_t size, const cpu_set_t
 
 static int fails_at;     /* number of the allocation that fails; 0: none */
 static int create_errno; /* error of a thread with a stack of its own size; 0: none */
+static int pin_errno_at_start; /* of the lane whose thread was created last */
 
 void *__real_calloc(size_t n, size_t size);
 void *__real_realloc(void *old, size_t size);
@@ -114,6 +115,8 @@ void *__wrap_aligned_alloc(size_t alignment, size_t size)
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *),
                           void *arg)
 {
+    if (attr)
+        pin_errno_at_start = ((struct pp_lane *)arg)->pin_errno;
     return attr && create_errno ? create_errno : __real_pthread_create(thread, attr, start, arg);
 }
 
@@ -181,6 +184,7 @@ static void test_short_resources(void)
         /* EINVAL: libraries need a larger stack, and the default size is large enough */
         CHECK(attach(s, 0, 0, COUNTING, 0) == (errors[i] == EINVAL ? 0 : -errors[i]));
         CHECK(stats_of(s, 0).attached == (errors[i] == EINVAL));
+        CHECK(pin_errno_at_start == EINPROGRESS);
         create_errno = 0;
         pp_free(s);
     }

@@ -6,6 +6,7 @@ import errno
 import socket
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -83,6 +84,18 @@ def test_an_event_that_arrives_is_received(monkeypatch: pytest.MonkeyPatch) -> N
     assert events.read_offline([1, 2]) == {2}
     events.close()
     writer.close()
+
+
+@pytest.mark.parametrize("refused", ["socket", "bind"])
+def test_without_a_socket_no_cpu_is_reported(refused: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    error, events_socket = PermissionError(errno.EPERM, "made"), Mock()
+    events_socket.bind.side_effect = error
+    opened = Mock(side_effect=error if refused == "socket" else [events_socket])
+    monkeypatch.setattr(socket, "socket", opened)
+    events = open_offline_events(Path("/"))
+    assert events.read_offline({0}) == set()
+    events.close()
+    assert events_socket.close.call_count == (refused == "bind")
 
 
 def test_the_real_socket_does_not_block() -> None:
