@@ -211,7 +211,7 @@ def test_the_screen_loads_no_module_that_it_does_not_use() -> None:
 
 
 def test_the_probe_is_small() -> None:
-    """Only sim imports numpy; psutil is imported when tasks are read, shutil by no stream."""
+    """Only sim imports numpy, and no stream needs psutil or shutil."""
     found = {m for m in PATHS if m.startswith("perfprobe") and not m.endswith("__main__")}
     found -= {"perfprobe._native"}
     rest = {m.removesuffix(".__init__") for m in found if folder(m) != "sources/sim"}

@@ -407,19 +407,18 @@ class TerminalDriver(LinuxDriver):
 def can_be_resumed() -> bool:
     """Returns whether a shell can resume perftop after a stop, that is, whether an ancestor in this
     session belongs to another process group."""
-    pid = os.getppid()
-    while pid > 0:
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-        except OSError:  # processes of other users, such as sudo, may be hidden
-            return True
-        parent, group, session = map(int, stat.rpartition(")")[2].split()[1:4])
-        if session != os.getsid(0):
-            return False
-        if group != os.getpgrp():
-            return True
-        pid = parent
-    return False
+    import psutil  # no other part of the screen needs it, and it takes 1 MB
+
+    with suppress(psutil.Error, OSError):  # processes of other users, such as sudo, may be hidden
+        process = psutil.Process()
+        while (pid := process.ppid()) > 0:
+            if os.getsid(pid) != os.getsid(0):
+                return False
+            if os.getpgid(pid) != os.getpgrp():
+                return True
+            process = psutil.Process(pid)
+        return False
+    return True
 
 
 class _TerminalFile:

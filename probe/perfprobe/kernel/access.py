@@ -190,10 +190,8 @@ _REAL_ROOT = Path("/")
 
 
 def drop_capabilities(root: Path, source: str, *, watches_job: bool = False) -> None:
-    """Drops the calling thread's capabilities that perfprobe no longer needs. Modules are imported
-    first: without capabilities, root cannot read a user's home, where they may be installed."""
-    if not source.startswith("sim") and own_status(_REAL_ROOT, "CapPrm") != ["0" * 16]:
-        import psutil  # noqa: F401
+    """Drops the calling thread's capabilities that perfprobe no longer needs. Later imports may
+    fail: without capabilities, root cannot read a user's home, where perfprobe may be installed."""
     needed = needed_capabilities(root, source, watches_job=watches_job)
     mask = sum(1 << capability for capability in set(needed))
     with suppress(OSError):  # a service's seccomp filter may refuse this

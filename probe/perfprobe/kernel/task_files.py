@@ -6,11 +6,12 @@ from __future__ import annotations
 import functools
 import os
 import pwd
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from perfprobe.cpu import cpu_sets, files
 
@@ -187,6 +188,9 @@ RESEND_NS = 60_000_000_000
 """Time in ns after which a process's details, which may be lost or change, are sent again."""
 MAX_DETAILS = 32  # maximum number of processes with details in one record; each takes about 0.1 ms
 
+_STATUS_NUMBERS = re.compile(rb"^(Uid|Threads):\s*([0-9]+)", re.MULTILINE)
+"""Numbers in a status file; of the user IDs, the real one."""
+
 ProcessId = tuple[int, int, str]
 """PID, start ticks and name of a process; the name changes if it executes another program."""
 
@@ -210,24 +214,16 @@ class SentDetails:
 def process_details(pid: int) -> dict[str, str | int]:
     """Returns a process's user, command line, number of threads and affinity, as far as they are
     known. Kernel threads have no command line."""
-    import psutil
-
-    expected_errors = (psutil.Error, OSError, ValueError, LookupError)
-    fields: dict[str, Callable[[psutil.Process], Any]] = {
-        "user": lambda process: _user_name(process.uids().real),
-        "command": lambda process: _replace_surrogates(
-            " ".join(process.cmdline())[:MAX_COMMAND_LENGTH]
-        ),
-        "threads": lambda process: process.num_threads(),
-        "affinity": lambda process: cpu_sets.format(process.cpu_affinity()),
-    }
     details: dict[str, str | int] = {}
-    with suppress(*expected_errors):
-        process = psutil.Process(pid)
-        with process.oneshot():
-            for key, read_field in fields.items():
-                with suppress(*expected_errors):
-                    details[key] = read_field(process)
+    with suppress(OSError, LookupError):
+        status = dict(_STATUS_NUMBERS.findall(read_file(f"/proc/{pid}/status", files.MAX_BYTES)))
+        details["user"] = _user_name(int(status[b"Uid"]))
+        details["threads"] = int(status[b"Threads"])
+    with suppress(OSError):
+        words = read_file(f"/proc/{pid}/cmdline", files.MAX_BYTES).rstrip(b"\0").split(b"\0")
+        details["command"] = _replace_surrogates(os.fsdecode(b" ".join(words))[:MAX_COMMAND_LENGTH])
+    with suppress(OSError):
+        details["affinity"] = cpu_sets.format(os.sched_getaffinity(pid))
     return {key: value for key, value in details.items() if value}
 
 

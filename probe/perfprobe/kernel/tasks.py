@@ -294,10 +294,6 @@ class TaskScanner:
                     if reading.share >= MIN_TASK_SHARE or is_in_queue:
                         yield from self._add_runners(by_cpu, name, reading, since_ns)
             yield
-        if self._is_own_namespace and not self._readings:
-            import psutil  # noqa: F401 - in the first scan, whose cost does not count
-
-            yield
         if self._watch is not None:
             stats = ((pid, reading.stat) for pid, reading in new_readings.items() if reading.stat)
             yield from self._watch.find_threads(stats)
