@@ -53,6 +53,9 @@ some tasks to be counted as the cause. For a group's own tasks: a share of their
 MIN_CROWDED_CPUS = 1.05
 """Minimum demand in CPUs of a group's tasks on one CPU that proves that they compete. Tasks with
 less demand may have run one after the other."""
+MIN_OTHERS_FACTOR = 1.1
+"""Minimum waiting time of all tasks, as a multiple of the group's, for other tasks to be said to
+wait, too."""
 MIN_GROUP_RUN_SHARE = 0.25
 """Minimum running time of a group's own tasks, as a share of their waiting time, for them to have
 waited for each other."""
@@ -159,19 +162,26 @@ def _group_finding(
     span_s = report.totals.elapsed_s
     covered_s = span_s if job is not None else min(span_s, times.covered_s)
     reason = _find_reason(report, waiters, located_tasks, tasks, covered_s)
-    total, cpus, is_single = waiters.total_times, waiters.cpus, len(waiters.waiting_members) == 1
+    total, cpus = waiters.total_times, waiters.cpus
+    # A process that wants more than one CPU has several threads.
+    has_threads = job is None and total.wanted_s > MIN_CROWDED_CPUS * covered_s
+    is_single = len(waiters.waiting_members) == 1 and not has_threads
 
     full_s = max(times.truncated_s.get(cpu, 0.0) for cpu in cpus)
     is_crowded = job is None and full_s >= MIN_TRUNCATED_SHARE * covered_s
     bound_text = "at least " if is_crowded else ""
     notes = ["only a CPU's busiest tasks are sampled"] if is_crowded else []
     notes += ["steal for the guest"] if job is None and waiters.noun == VM_THREAD else []
-    evidence = [*_wait_evidence(waiters, bound_text, notes), *reason.evidence]
-    all_times = sum_times(located_tasks.values())
-    if job is None and all_times.wait_s > 1.1 * total.wait_s:
+    pronoun = "it" if is_single else "they"
+    evidence = [*_wait_evidence(waiters, pronoun, bound_text, notes), *reason.evidence]
+    all_times, more = sum_times(located_tasks.values()), ""
+    if job is None and all_times.wait_s > MIN_OTHERS_FACTOR * total.wait_s:
         evidence.append(f"all tasks {all_times.wait_s:.2f} of {all_times.wanted_s:.1f} s")
+        more = "; other tasks waited, too" if report.past_tense else "; other tasks wait, too"
 
     subject = _waiters_text(waiters, with_threads=job is not None)
+    if has_threads and len(waiters.members) == 1:
+        subject = f"threads of {subject}"
     has_namesake = waiters.name in {comm for _, comm in reason.neighbours}
     if job is None and len(waiters.members) == 1 and has_namesake:
         subject += f"[{min(waiters.pids)}]"
@@ -204,7 +214,7 @@ def _group_finding(
             f"{' and '.join(pair)} {share_verb} {cpus_name}: each {wait_verb} {share} of its time"
         ]
     return replace(
-        finding, text=f"{subject} {verb} {ends[0]}",
+        finding, text=f"{subject} {verb} {ends[0]}{more}",
         culprit=reason.culprit if job is not None else waiters.name, evidence=evidence,
         hint=reason.hint, cpus=cpus, confidence=reason.confidence,
         active_s=min(times.waiting_s, report.span_ns / 1e9) if job is None else finding.active_s,
@@ -229,11 +239,11 @@ def _waiters_text(waiters: _Waiters, *, with_threads: bool) -> str:
     return f"{len(waiting)} of {waiters_text}" if len(waiting) < len(members) else waiters_text
 
 
-def _wait_evidence(waiters: _Waiters, bound_text: str, notes: list[str]) -> list[str]:
-    """Returns evidence of how long the tasks waited. `notes`: explanations of the sum."""
+def _wait_evidence(waiters: _Waiters, pronoun: str, bound_text: str, notes: list[str]) -> list[str]:
+    """Returns evidence of how long the tasks waited. `pronoun`: stands for them. `notes`:
+    explanations of the sum."""
     total, waiting = waiters.total_times, waiters.waiting_members
     digits = 1 if total.wanted_s >= 1 else 2
-    pronoun = "they" if len(waiting) > 1 else "it"
     wait_text = f"{total.wait_s:.2f} of {total.wanted_s:.{digits}f} s"
     evidence = [f"{pronoun} waited {bound_text}{wait_text}", *notes]
     if total.longest_s >= MIN_LONGEST_WAIT_S:
@@ -325,7 +335,7 @@ def _find_rivals(
     placed_times = [task for task in waiters.members.values() if task.by_cpu]
     own_s = sum(t.run_s for t in placed_times if max(t.by_cpu, key=t.by_cpu.__getitem__) in cpus)
     members_compete = (
-        len(waiters.members) > 1 and busiest_s > MIN_CROWDED_CPUS * covered_s
+        busiest_s > MIN_CROWDED_CPUS * covered_s
         and own_s >= MIN_GROUP_RUN_SHARE * wait_s and own_s + sum(ran_s.values()) >= min_run_s
     )  # fmt: skip
     explains_wait, short_lived = sum(ran_s.values()) >= min_run_s, None

@@ -183,22 +183,35 @@ def test_tasks_below_a_limit_neither_wait_nor_are_blamed(
     assert waits(threads, tasks).text.startswith(sentence)
 
 
-@pytest.mark.parametrize(("a_wait_s", "b_wait_s", "is_equal"), [
+@pytest.mark.parametrize(("wait_s", "start", "pronoun"), [
+    (0.274, "tick waits 52 % of its time for CPU 0", "it"),
+    (0.28, "threads of tick wait 53 % of their time for each other on CPU 0", "they"),
+])  # fmt: skip
+def test_a_process_that_wants_more_than_a_cpu_has_threads(
+    wait_s: float, start: str, pronoun: str
+) -> None:
+    """On one CPU, they wait for each other. Once, what ran there was said to be unknown."""
+    result = waits(tasks={(1, "tick", 0): task_times("tick", 0.25, wait_s)}, job=None)
+    assert result.headline == start
+    assert result.evidence[0].startswith(f"{pronoun} waited ")
+
+
+@pytest.mark.parametrize(("a_wait", "b_wait", "is_equal"), [
     (0.5, 0.4, True), (0.5, 0.39, False), (0.1, 0.05, True), (0.1, 0.04, False),
 ])  # fmt: skip
 def test_two_tasks_that_wait_about_equally_share_a_cpu(
-    a_wait_s: float, b_wait_s: float, is_equal: bool
+    a_wait: float, b_wait: float, is_equal: bool
 ) -> None:
     tasks = {
-        (pid, comm, 0): task_times(comm, 1 - wait_s, wait_s)
-        for pid, comm, wait_s in ((1, "a", a_wait_s), (2, "b", b_wait_s))
+        (pid, comm, 0): task_times(comm, SPAN_S * (1 - share), SPAN_S * share)
+        for pid, comm, share in ((1, "a", a_wait), (2, "b", b_wait))
     }
-    percent = f"{100 * a_wait_s:.0f} % of its time"
+    percent = f"{100 * a_wait:.0f} % of its time"
     alone = f"a waits {percent} behind b[2] on CPU 0"
     together = f"a[1] and b[2] share CPU 0: each waits {percent}"
     result = waits(tasks=tasks, job=None)
     assert result.headline == (together if is_equal else alone)
-    assert result.evidence[0] == f"it waited {a_wait_s:.2f} of 1.0 s"
+    assert result.evidence[0] == f"it waited {SPAN_S * a_wait:.2f} of 0.50 s"
     threads = {(1, 1): tasks[1, "a", 0]}
     assert waits(threads, tasks, job="a").headline == alone, "a job has a sentence of its own"
 
@@ -452,7 +465,8 @@ def test_virtual_machines_of_a_host_are_named_with_their_waits() -> None:
         str(n): {"command": command.format(f"web{n}")} for n in (1, 2)
     }
     result = waits(tasks=tasks, job=None, details=details)
-    assert result.text == "2 threads of VM web1 wait behind VM web2[2] on CPUs 0-1"
+    place = "on CPUs 0-1; other tasks wait, too"
+    assert result.text == f"2 threads of VM web1 wait behind VM web2[2] {place}"
     assert result.evidence[:2] == ["they waited 0.40 of 0.80 s", "steal for the guest"]
 
 
