@@ -65,8 +65,8 @@ def command_name(argv: Sequence[str], busiest: str = "") -> str:
 
 
 def job_name(session: Session, argv: Sequence[str] = ()) -> str | None:
-    """Returns the name of the watched job: of its command, of its group, or the most common name
-    among its threads. None without a job. `argv`: the command, if the session does not know it."""
+    """Returns the name of the watched job: of its command, of its group, or of the process's
+    first thread or, if that is not known, of most threads. None without a job. `argv`: the command, if the session does not know it."""
     watched_job, threads = session.neighbours.watched_job, session.run_times.threads.values()
     if command := argv or session.command:
         busiest = max(threads, key=lambda thread: thread.run_s, default=None)
@@ -74,8 +74,11 @@ def job_name(session: Session, argv: Sequence[str] = ()) -> str | None:
     name = watched_job.name
     if name is None or not is_pid(name):
         return short_owner(name) if name is not None and is_group(name) else name
-    comms = Counter(thread.comm for thread in threads or watched_job.threads.values())
-    return comms.most_common(1)[0][0] if comms else f"process {name}"
+    comms = {tid: thread.comm for (_, tid), thread in session.run_times.threads.items()}
+    comms = comms or {tid: thread.comm for tid, thread in watched_job.threads.items()}
+    if not comms:
+        return f"process {name}"
+    return comms.get(int(name)) or Counter(comms.values()).most_common(1)[0][0]
 
 
 def cpus_text(topology: Sequence[Cpu], cpus: Iterable[int], max_length: int = 24) -> str:

@@ -196,6 +196,18 @@ def test_a_process_that_wants_more_than_a_cpu_has_threads(
     assert result.evidence[0].startswith(f"{pronoun} waited ")
 
 
+def test_a_watched_process_has_the_name_of_its_first_thread() -> None:
+    machine = Machine(cores=2, changes={"watch": "1"})
+    session = Session(machine.hello)
+    session.track_losses()
+    session_of(session, [machine.frame(seq) for seq in range(3)])
+    names = {1: "server", 2: "worker", 3: "worker"}
+    session.run_times.threads = {(1, tid): task_times(name, 0.1) for tid, name in names.items()}
+    assert report(session).job == "server"
+    del session.run_times.threads[1, 1]
+    assert report(session).job == "worker"
+
+
 @pytest.mark.parametrize(("a_wait", "b_wait", "is_equal"), [
     (0.5, 0.4, True), (0.5, 0.39, False), (0.1, 0.05, True), (0.1, 0.04, False),
 ])  # fmt: skip
