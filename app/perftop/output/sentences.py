@@ -65,8 +65,9 @@ def command_name(argv: Sequence[str], busiest: str = "") -> str:
 
 
 def job_name(session: Session, argv: Sequence[str] = ()) -> str | None:
-    """Returns the name of the watched job: of its command, of its group, or of the process's
-    first thread or, if that is not known, of most threads. None without a job. `argv`: the command, if the session does not know it."""
+    """Returns the name of the watched job: of its command, of its group, of the process's first
+    thread or, if that is unknown, of most threads. None without a job. `argv`: the command, if the
+    session does not know it."""
     watched_job, threads = session.neighbours.watched_job, session.run_times.threads.values()
     if command := argv or session.command:
         busiest = max(threads, key=lambda thread: thread.run_s, default=None)

@@ -535,13 +535,16 @@ def _equal_pair_names(
     tasks: Tasks, cpu: int, neighbours: Sequence[tuple[int, str]], pids: Collection[int]
 ) -> list[str]:
     """Returns the names of two tasks that share a CPU about equally; [] if there are more, or if
-    one waits much more than the other or hardly at all."""
+    one waits much more than the other, hardly at all, or mostly while a third task runs."""
     pair = [(pid, comm, task) for (pid, comm, task_cpu), task in tasks.items()
             if task_cpu == cpu and (pid in pids or (pid, comm) in neighbours)]  # fmt: skip
     if len(pair) != 2 or len(pids) + len(neighbours) != 2:
         return []
-    shares = [task.wait_s / task.wanted_s if task.wanted_s else 0.0 for _, _, task in pair]
+    times = [task for _, _, task in pair]
+    shares = [task.wait_s / task.wanted_s if task.wanted_s else 0.0 for task in times]
     if abs(shares[0] - shares[1]) > MAX_WAIT_DIFFERENCE or min(shares) < MIN_WAIT_SHARE:
+        return []
+    if any(b.run_s < MIN_NAMED_SHARE * a.wait_s for a, b in (times, times[::-1])):
         return []
     return sorted(f"{safe_text(comm, MAX_NAME_LENGTH)}[{pid}]" for pid, comm, _ in pair)
 

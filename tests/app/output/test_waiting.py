@@ -196,6 +196,14 @@ def test_a_process_that_wants_more_than_a_cpu_has_threads(
     assert result.evidence[0].startswith(f"{pronoun} waited ")
 
 
+@pytest.mark.parametrize(("run_s", "is_pair"), [(0.09, False), (0.15, True)])
+def test_two_tasks_that_mostly_wait_for_others_are_no_pair(run_s: float, is_pair: bool) -> None:
+    """Once, two tasks that each waited for 85 % of their time were said to share a CPU."""
+    tasks = {(pid, "py", 0): task_times("py", run_s, 0.24) for pid in (1, 2)}
+    tasks |= {(pid, "cc", 0): task_times("cc", 0.02, cpu=0) for pid in range(3, 10)}
+    assert (" share CPU 0" in waits(tasks=tasks, job=None).headline) == is_pair
+
+
 def test_a_watched_process_has_the_name_of_its_first_thread() -> None:
     machine = Machine(cores=2, changes={"watch": "1"})
     session = Session(machine.hello)
