@@ -30,6 +30,9 @@ MAX_POINTS = 256
 """Maximum number of points in a thread's history. Only very short samples reach it."""
 ACTIVITY_SPAN_NS = 2_000_000_000
 """Time in ns over which a thread's activity is computed: longer than one scan of all threads."""
+MIN_STARVED_NS = 2_000_000_000
+"""Minimum time in ns for which a runnable thread has not run, to be waiting. On a CPU without a
+periodic tick, the kernel adds up the time of a running thread once a second."""
 
 
 class Task(NamedTuple):
@@ -347,6 +350,11 @@ class Thread:
     comm: str = ""
     cpu: int = -1
     points: deque[_ThreadSums] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
+    starved_since_ns: int = 0
+    """Time in ns of the first record since which the thread has been runnable but has not run."""
+    wait_ns: int = 0
+    """Waiting time in ns at the last record of such a wait, which its record did not yet contain;
+    0 if the thread never waited for so long."""
 
     def activity(self, span_ns: int) -> ThreadActivity:
         """Returns the thread's activity in the last `span_ns`, or since its oldest point."""
@@ -428,6 +436,14 @@ class WatchedJob:
         thread.comm, thread.cpu = safe_name(comm), cpu
         while len(thread.points) > 1 and thread.points[1].time_ns <= time_ns - ACTIVITY_SPAN_NS:
             thread.points.popleft()
+        last = thread.points[-1] if thread.points else None
+        if last is None or last.run_ns != run or self.states.get(tid) != "R":
+            thread.starved_since_ns = time_ns
+        # The kernel counts a wait only when it ends.
+        starved_ns = time_ns - thread.starved_since_ns
+        if wait is not None and starved_ns >= MIN_STARVED_NS:
+            thread.wait_ns = wait + starved_ns
+        wait = None if wait is None else max(wait, thread.wait_ns)
         thread.points.append(_ThreadSums(time_ns, run, wait, voluntary, involuntary))
         self.last_threads.append(thread)
 

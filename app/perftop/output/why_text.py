@@ -36,9 +36,9 @@ INDENT = 10
 """Width in columns of the marker and the number before the text."""
 LABEL_WIDTH, TRY_WIDTH = 11, 10
 """Width in columns of labels such as `not seen`, and of the labels of a cause, such as `try:`."""
-MIN_WANTED_SHARE = 0.5
+MIN_WANTED_SHARE = 0.9
 """Minimum share of the elapsed time that a job must have run or waited for its losses to be given
-as shares of its time. With less, it mostly slept, and the answer must say so."""
+as shares of its time. With less, it also slept, and the answer says how long it wanted a CPU."""
 MIN_DISK_SHARE = 0.5
 """Minimum share of its time that a job must have waited for the disk, or have been blocked in the
 kernel, for the answer to say so."""
@@ -175,7 +175,7 @@ class _Answer:
         return [f"{text}; {self.observed_share_text()}.", f"{text}."]
 
     def sleeper_loss_answer(self) -> list[str]:
-        """Returns the answer if the job slept most of the time."""
+        """Returns the answer if the job also slept."""
         report, culprit = self.report, self.report.named_findings[0].culprit
         wanted_text, elapsed = (
             long_duration(round(round(seconds, 1) * 1e9))
@@ -190,11 +190,11 @@ class _Answer:
                 f"{self.disk_wait()}.",
             ]
         wants = f"{self.subject} {self.verb('wants', 'wanted')}"
-        text = f"{wants} a CPU for only {wanted_text} of {elapsed}"
+        text = f"{wants} a CPU for {wanted_text} of {elapsed}"
         start = f"and {start} of that"
         return [
             f"{text} {start} to {culprit}.{self.no_clock}",
-            f"{text} {start} to {culprit}.",
+            *(f"{text} {start} to {culprit}{place}." for place in (*self.places(), "")),
             f"{wants} {wanted_text} {start} to {culprit}.",
             f"{text}.",
         ]

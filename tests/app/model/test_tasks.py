@@ -34,6 +34,25 @@ def test_differences_cover_the_requested_time() -> None:
     assert (watched_job.pids(), watched_job.cpus()) == ({40}, {3})
 
 
+@pytest.mark.parametrize(("letter", "runs_at", "waits_s"), [
+    ("R", 6, [0, 0, 2, 3, 4, 5, 5.5, 5.5]),  # from the sixth second on, the kernel counts the wait
+    ("S", 6, [0, 0, 0, 0, 0, 0, 5.5, 5.5]), ("R", 1, [0, 0.5, 0.5, 2.5, 3.5, 4.5, 5.5, 6.5]),
+])  # fmt: skip
+def test_a_runnable_thread_that_never_runs_waits(
+    letter: str, runs_at: int, waits_s: list[float]
+) -> None:
+    """The kernel counts a wait when it ends: a starved thread was once said to sleep. Here, the
+    thread runs for a moment in one second, and has then waited for half a second less."""
+    job, waited_s = WatchedJob("job"), []
+    for second in range(8):
+        run_ns, wait_ns = (MS, (runs_at * 1000 - 500) * MS) if second >= runs_at else (0, 0)
+        result = record(t1=[1, "job", 0, run_ns, wait_ns, 0, 0])
+        result["watched"]["states"] = {"1": letter}
+        job.read_record(result, second * SECOND)
+        waited_s.append((job.threads[1].points[-1].wait_ns or 0) / SECOND)
+    assert waited_s == waits_s
+
+
 def test_sleeping_and_rarely_read_threads_are_kept_and_ended_ones_dropped() -> None:
     watched_job = WatchedJob("job")
     watched_job.read_record(
