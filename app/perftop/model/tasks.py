@@ -352,9 +352,35 @@ class Thread:
     points: deque[_ThreadSums] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
     starved_since_ns: int = 0
     """Time in ns of the first record since which the thread has been runnable but has not run."""
+    start_ns: int = 0
+    """Time in ns of the first record, less the waiting time at it."""
+    earlier_ns: int = 0
+    """Time in ns that the thread had waited before the first record, but that the kernel counted
+    later."""
     wait_ns: int = 0
     """Waiting time in ns at the last record of such a wait, which its record did not yet contain;
     0 if the thread never waited for so long."""
+
+    def add(self, sums: _ThreadSums, *, is_runnable: bool) -> None:
+        """Adds a point. The kernel counts a wait only when it ends. Here, it counts at each point,
+        and from the first point on."""
+        last, time_ns, wait_ns = (
+            self.points[-1] if self.points else None,
+            sums.time_ns,
+            sums.wait_ns,
+        )
+        if last is None or last.run_ns != sums.run_ns or not is_runnable:
+            self.starved_since_ns = time_ns
+        if wait_ns is not None:
+            if last is None:
+                self.start_ns = time_ns - wait_ns
+            wait_ns, starved_ns = wait_ns - self.earlier_ns, time_ns - self.starved_since_ns
+            if starved_ns >= MIN_STARVED_NS:
+                self.wait_ns = wait_ns + starved_ns
+            wait_ns = max(wait_ns, self.wait_ns)
+            excess_ns = max(0, wait_ns - (time_ns - self.start_ns))
+            wait_ns, self.earlier_ns = wait_ns - excess_ns, self.earlier_ns + excess_ns
+        self.points.append(sums._replace(wait_ns=wait_ns))
 
     def activity(self, span_ns: int) -> ThreadActivity:
         """Returns the thread's activity in the last `span_ns`, or since its oldest point."""
@@ -436,15 +462,8 @@ class WatchedJob:
         thread.comm, thread.cpu = safe_name(comm), cpu
         while len(thread.points) > 1 and thread.points[1].time_ns <= time_ns - ACTIVITY_SPAN_NS:
             thread.points.popleft()
-        last = thread.points[-1] if thread.points else None
-        if last is None or last.run_ns != run or self.states.get(tid) != "R":
-            thread.starved_since_ns = time_ns
-        # The kernel counts a wait only when it ends.
-        starved_ns = time_ns - thread.starved_since_ns
-        if wait is not None and starved_ns >= MIN_STARVED_NS:
-            thread.wait_ns = wait + starved_ns
-        wait = None if wait is None else max(wait, thread.wait_ns)
-        thread.points.append(_ThreadSums(time_ns, run, wait, voluntary, involuntary))
+        is_runnable = self.states.get(tid) == "R"
+        thread.add(_ThreadSums(time_ns, run, wait, voluntary, involuntary), is_runnable=is_runnable)
         self.last_threads.append(thread)
 
     def total_activity(self, span_ns: int) -> ThreadActivity:

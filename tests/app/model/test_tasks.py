@@ -53,6 +53,15 @@ def test_a_runnable_thread_that_never_runs_waits(
     assert waited_s == waits_s
 
 
+def test_a_wait_that_began_earlier_counts_from_the_first_record() -> None:
+    """A job was once said to have waited for 10 of 8 s."""
+    job = WatchedJob("job")
+    for second, wait_s in ((0, 3), (1, 9), (2, 9)):
+        job.read_record(record(t1=[1, "job", 0, second, wait_s * SECOND, 0, 0]), second * SECOND)
+    waits_s = [(point.wait_ns or 0) / SECOND for point in job.threads[1].points]
+    assert waits_s == [3, 4, 4]
+
+
 def test_sleeping_and_rarely_read_threads_are_kept_and_ended_ones_dropped() -> None:
     watched_job = WatchedJob("job")
     watched_job.read_record(

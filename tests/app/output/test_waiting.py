@@ -440,9 +440,9 @@ def test_wake_up_waits_on_idle_cpus_are_exits_of_idle_states(
 @pytest.mark.parametrize(("wait_s", "sentence", "unseen_sentence"), [
     (0.05, "job wanted a CPU for only 60 ms, too short a time to give shares of it.",
      "job wanted a CPU for at least 60 ms, too little of which was seen to give shares of it."),
-    (0.13, "job wanted a CPU for 140 ms of 500 ms and lost 93 % of that to hog on CPU 0.",
+    (0.13, "job wanted a CPU for 140 ms of 500 ms and lost 93 % of that to hog.",
      "job lost at least 130 ms to hog; only 7 % of its CPU time was seen."),
-    (0.43, "job wanted a CPU for 440 ms of 500 ms and lost 98 % of that to hog on CPU 0.",
+    (0.43, "job wanted a CPU for 440 ms of 500 ms and lost 98 % of that to hog.",
      "job lost at least 430 ms to hog; only 7 % of its CPU time was seen."),
     (0.44, "job lost 98 % of its time to hog on CPU 0.",
      "job lost at least 440 ms to hog; only 7 % of its CPU time was seen."),

@@ -254,19 +254,19 @@ def test_an_offline_cpu_is_not_one_of_the_others() -> None:
 def test_waits_are_counted_from_the_start_of_the_command() -> None:
     job = WatchedThreads()
     job.watched_job.read_record({"watched": {"threads": {
-        "100": [ROOT, "job", 0, 10 * MS, 30 * MS, 0, 0]}, "more": 0}}, MS)  # fmt: skip
-    job.footprint.add_record(job.watched_job, MS)
+        "100": [ROOT, "job", 0, 10 * MS, 30 * MS, 0, 0]}, "more": 0}}, 100 * MS)  # fmt: skip
+    job.footprint.add_record(job.watched_job, 100 * MS)
     job.watched_job.read_record({"watched": {"threads": {
         "100": [ROOT, "job", 0, 20 * MS, 50 * MS, 0, 0],
-        "101": [101, "job", 1, 20 * MS, 40 * MS, 0, 0]}, "more": 0}}, 2 * MS)  # fmt: skip
-    job.footprint.add_record(job.watched_job, 2 * MS)
+        "101": [101, "job", 1, 20 * MS, 40 * MS, 0, 0]}, "more": 0}}, 200 * MS)  # fmt: skip
+    job.footprint.add_record(job.watched_job, 200 * MS)
     assert job.footprint.waited_s == pytest.approx(0.06)
     assert job.footprint.pids == {ROOT, 101}
     for ms, wait_ns in ((3, None), (4, 90 * MS)):  # the wait is temporarily unknown
         thread = [ROOT, "job", 0, 20 * MS, wait_ns, 0, 0]
         record = {"watched": {"threads": {"100": thread}, "more": 0}}
-        job.watched_job.read_record(record, ms * MS)
-        job.footprint.add_record(job.watched_job, ms * MS)
+        job.watched_job.read_record(record, 100 * ms * MS)
+        job.footprint.add_record(job.watched_job, 100 * ms * MS)
     assert job.footprint.waited_s == pytest.approx(0.06)
 
 
