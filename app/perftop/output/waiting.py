@@ -50,6 +50,8 @@ waiting time, to be named."""
 MIN_NAMED_SHARE = 0.6
 """Minimum share of all other tasks' running time for a task to be named alone as the cause, and for
 some tasks to be counted as the cause. For a group's own tasks: a share of their waiting time."""
+MIN_LEADER_SHARE = 0.3
+"""Minimum running time of one of the other tasks, as a share of the time of all, to be named."""
 MIN_CROWDED_CPUS = 1.05
 """Minimum demand in CPUs of a group's tasks on one CPU that proves that they compete. Tasks with
 less demand may have run one after the other."""
@@ -327,6 +329,7 @@ def _find_rivals(
     cpus, total = waiters.cpus, waiters.total_times
     run_times = other_run_times(located_tasks, cpus, waiters.pids)
     ran_s = dict(sorted(run_times.items(), key=lambda item: -item[1]))
+    all_ran_s = sum(ran_s.values())
     # One task that always runs on a CPU explains the waits of any number of tasks there.
     wait_s = min(total.wait_s, covered_s * len(cpus))
     neighbours = [task for task, s in ran_s.items() if s >= MIN_BLAME_SHARE * wait_s]
@@ -336,9 +339,11 @@ def _find_rivals(
     own_s = sum(t.run_s for t in placed_times if max(t.by_cpu, key=t.by_cpu.__getitem__) in cpus)
     members_compete = (
         busiest_s > MIN_CROWDED_CPUS * covered_s
-        and own_s >= MIN_GROUP_RUN_SHARE * wait_s and own_s + sum(ran_s.values()) >= min_run_s
+        and own_s >= MIN_GROUP_RUN_SHARE * wait_s and own_s + all_ran_s >= min_run_s
     )  # fmt: skip
-    explains_wait, short_lived = sum(ran_s.values()) >= min_run_s, None
+    if max(ran_s.values(), default=0.0) < MIN_LEADER_SHARE * all_ran_s:
+        neighbours = []  # many tasks share the blame
+    explains_wait, short_lived = all_ran_s >= min_run_s, None
     if not (members_compete or explains_wait):
         neighbours = []  # these tasks ran too little to be the cause
         short_lived = _short_lived_processes(session, all_tasks, cpus, waiters.pids, min_run_s)
@@ -381,7 +386,8 @@ def _find_reason(
         if not awaited_tasks:
             evidence.append(f"most of {UNKNOWN_NEIGHBOUR}" if rivals.ran_s else UNKNOWN_NEIGHBOUR)
         for (pid, comm), ran_s in [*rivals.ran_s.items()][:1]:
-            evidence.append(f"{_task_name(session, pid, comm)}[{pid}] ran there {ran_s:.2f} s")
+            name = f"{_task_name(session, pid, comm)}[{pid}]"
+            evidence.append(f"{name} ran longest there: {ran_s:.2f} s")
     for pid, comm in rivals.neighbours[:1]:
         owner = process_owner(session.details.get(str(pid), {}))
         if owner and not has_only_id(owner):

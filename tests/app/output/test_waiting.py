@@ -74,6 +74,7 @@ CROWDED = {(1, tid): task_times("job", SPAN_S / 2, SPAN_S / 2) for tid in (1, 2)
 EVERYWHERE = {(1, cpu): task_times("job", 0.2, 0.3, cpu) for cpu in range(4)}
 DISPLACED = {(1, tid): task_times("job", 0.05, 0.45) for tid in (1, 2)}
 IN_TURN = {(1, tid): task_times("job", 0.1, 0.1) for tid in (1, 2)}
+THREE_OTHERS = {(pid, "other", 0): task_times("other", 0.1) for pid in (31, 32, 33)}
 BOTH = "2 threads of job wait for each other and hog[7] on CPU 0"
 
 
@@ -174,6 +175,9 @@ def test_tasks_of_one_name_are_told_apart_by_their_pids() -> None:
     # if they ran for 25 % of the wait
     (two_threads(0.0625, 0.4375), hog(0.2), "2 threads of job wait for each other and hog[7]"),
     (two_threads(0.06, 0.44), hog(0.2), "2 threads of job wait for CPU 0"),
+    # Of equal tasks, none is to blame.
+    (BLOCKED, THREE_OTHERS | hog(0.12), "job waits behind 4 other tasks on CPU 0"),
+    (BLOCKED, THREE_OTHERS | hog(0.13), "job waits behind hog[7] and 3 more on CPU 0"),
 ])  # fmt: skip
 def test_tasks_below_a_limit_neither_wait_nor_are_blamed(
     threads: dict[tuple[int, int], TaskTimes], tasks: dict[tuple[int, str, int], TaskTimes],
@@ -332,11 +336,12 @@ def test_many_tasks_that_each_ran_little_are_counted_and_the_largest_is_evidence
     result = waits(BLOCKED, tasks)
     assert result.text == "job waits behind 20 other tasks on CPU 0"
     assert (result.culprit, result.confidence) == ("many other tasks", "measured")
-    assert result.evidence[-1] == "t39[39] ran there 0.02 s"
+    assert result.evidence[-1] == "t39[39] ran longest there: 0.02 s"
     few = dict([*tasks.items()][:5])
     result = waits(BLOCKED, few)
     assert (result.text, result.confidence) == ("job waits for CPU 0", "unknown")
-    assert result.evidence[-2:] == [f"most of {UNKNOWN_NEIGHBOUR}", "t24[24] ran there 0.02 s"]
+    pieces = [f"most of {UNKNOWN_NEIGHBOUR}", "t24[24] ran longest there: 0.02 s"]
+    assert result.evidence[-2:] == pieces
 
 
 def test_the_tasks_that_measure_are_not_the_victims_if_others_wait() -> None:
