@@ -279,7 +279,7 @@ def test_a_dropped_recording_removes_no_other_file(
     with as_nobody():
         os.rename("theirs", "away")
         os.symlink(home_directories, "theirs")
-    writer.drop()
+    writer.discard()
     assert Path("away/out").exists()
 
 

@@ -149,7 +149,7 @@ def cpus(count: int, _: Path) -> Work:
         session = Session(machine.hello, History(machine.hello))
         session.track_losses()
         for part in (frames[:11], frames[11:]):
-            for _ in session.play_parts(part):
+            for _ in session.apply_in_parts(part):
                 pass
             session.take_interval()
 
@@ -249,7 +249,7 @@ def hotplugs(count: int, place: Path) -> Work:
     def work() -> None:
         record(place / f"r{time.monotonic_ns()}", messages, hello)
         session = Session(hello, History(hello))
-        for _ in session.play_parts(messages):
+        for _ in session.apply_in_parts(messages):
             pass
 
     return work

@@ -52,7 +52,7 @@ def play_episodes(
         messages = source.poll()
         matching_messages = [message for message in messages if message.time_ns <= end_ns]
         more = len(matching_messages) == len(messages)
-        for _ in session.play_parts(matching_messages):
+        for _ in session.apply_in_parts(matching_messages):
             # ended episodes are removed, because a session keeps a limited number
             news, cursor = session.log.ended_since(cursor)
             over += news

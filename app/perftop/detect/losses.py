@@ -130,12 +130,12 @@ class NeighbourLosses:
             changed += [] if loss in changed else [loss]
             self.is_in_episode[i] = True
         for loss in self.running if self.is_in_episode.any() else ():
-            lost, weight = self._shown_loss([i for i in loss.members if self.is_in_episode[i]])
+            lost, weight = self._member_loss([i for i in loss.members if self.is_in_episode[i]])
             if loss.weight + weight > 0:
                 loss.episode.depth = (loss.lost + lost) / (loss.weight + weight)
         return changed
 
-    def _shown_loss(self, members: Sequence[int]) -> tuple[float, float]:
+    def _member_loss(self, members: Sequence[int]) -> tuple[float, float]:
         """Returns the total loss of these positions and its weight, up to the last sample of each
         loss."""
         sums = np.array([self.position_losses[i].totals.sums for i in members]).reshape(-1, 2)
@@ -160,7 +160,7 @@ class NeighbourLosses:
         self.is_quiet = not self.is_losing.any()
         for loss in [*self.running] if (has_ended & self.is_in_episode).any() else ():
             ended_here = [i for i in {*loss.members} if has_ended[i] and self.is_in_episode[i]]
-            lost, weight = self._shown_loss(ended_here)
+            lost, weight = self._member_loss(ended_here)
             loss.lost, loss.weight = loss.lost + lost, loss.weight + weight
             if not any(self.is_losing[i] and self.is_in_episode[i] for i in loss.members):
                 self.running.remove(loss)

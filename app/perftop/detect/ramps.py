@@ -28,7 +28,7 @@ MIN_AWAKE_SHARE = 0.1
 """Minimum busy share of a core that counts as awake. Cores of an idle system are less busy than
 this.
 """
-MIN_REST_NS = 1_000_000_000
+MIN_SLEEP_NS = 1_000_000_000
 """Minimum sleep in ns before a wake-up that counts. Builds and databases sleep and wake several
 times a second, so their clock never settles."""
 MIN_STEADY_NS, MIN_STEADY_SAMPLES = 500_000_000, 3
@@ -59,9 +59,9 @@ class _WakeUps(NamedTuple):
     """Mask of the cores that were not read for too long."""
     since_read_ns: Floats
     """Time in ns since the core's previous reading."""
-    known_ns: Floats
+    read_ns: Floats
     awake_ns: Floats
-    """(1 + samples, cores): the raw time at which each core was last read (`known_ns`) and at which
+    """(1 + samples, cores): the raw time at which each core was last read (`read_ns`) and at which
     it was last awake or unknown (`awake_ns`), before the first sample and after each."""
 
 
@@ -78,7 +78,7 @@ class Ramps(Detector):
         """Resets all state, because of a new core list or a gap in the stream."""
         self._cores, count = cores, len(cores.lists)
         self._awake_ns = np.zeros(count)  # raw time at which each core was last awake or unknown
-        self._known_ns = np.zeros(count)  # raw time at which each core was last read
+        self._read_ns = np.zeros(count)  # raw time at which each core was last read
         self._woke = np.full(count, NEVER)  # index in `_hz` of the sample in which the core woke
         # number of the batch of cores that woke together
         self._batch_numbers = np.full(count, NEVER)
@@ -104,7 +104,7 @@ class Ramps(Detector):
         wake_ups = self._wake_ups(busy[None], np.array([time_ns]))
         has_woken, was_unread = wake_ups.has_woken[0], wake_ups.was_unread[0]
         since_read_ns = wake_ups.since_read_ns[0]
-        self._known_ns, self._awake_ns = wake_ups.known_ns[1], wake_ups.awake_ns[1]
+        self._read_ns, self._awake_ns = wake_ups.read_ns[1], wake_ups.awake_ns[1]
         if not (self._hz or has_woken.any()):
             return []
         cycles, run_s = sample.get(cycles_and_time)
@@ -160,7 +160,7 @@ class Ramps(Detector):
         part = slice(first, last)
         wake_ups = self._wake_ups(batch.cached(util)[part], batch.time_ns[part])
         count = first_true(wake_ups.has_woken)
-        self._known_ns, self._awake_ns = wake_ups.known_ns[count], wake_ups.awake_ns[count]
+        self._read_ns, self._awake_ns = wake_ups.read_ns[count], wake_ups.awake_ns[count]
         return first + count
 
     def _wake_ups(self, busy: Floats, time_ns: Ints) -> _WakeUps:
@@ -168,12 +168,12 @@ class Ramps(Detector):
         times = time_ns[:, None].astype(float)
         read_times = np.broadcast_to(times, busy.shape)
         is_known, awake = np.isfinite(busy), busy >= MIN_AWAKE_SHARE
-        (known_ns,) = latest_known_values(is_known, (self._known_ns, read_times))
-        since_read_ns = times - known_ns[:-1]
+        (read_ns,) = latest_known_values(is_known, (self._read_ns, read_times))
+        since_read_ns = times - read_ns[:-1]
         was_unread = ~is_known & (since_read_ns > self._stale_ns)
         (awake_ns,) = latest_known_values(awake | was_unread, (self._awake_ns, read_times))
-        has_woken = awake & (known_ns[:-1] - awake_ns[:-1] >= MIN_REST_NS)
-        return _WakeUps(has_woken, was_unread, since_read_ns, known_ns, awake_ns)
+        has_woken = awake & (read_ns[:-1] - awake_ns[:-1] >= MIN_SLEEP_NS)
+        return _WakeUps(has_woken, was_unread, since_read_ns, read_ns, awake_ns)
 
     def _forget_cores(self, cores: Bools) -> None:
         self._woke[cores] = self._batch_numbers[cores] = NEVER

@@ -28,7 +28,7 @@ from perftop.model.kinds import Episode
 from perftop.model.numbers import INDEX
 from perftop.model.sample_reader import Sample, SampleBatch, SampleReader
 
-MAX_SMALL_IDLE = 0.05
+MAX_RELIABLE_IDLE = 0.05
 """Maximum idle share at which the error of idle time is too small to hide or fake a loss."""
 MAX_READ_S = 20e-6
 """Maximum time in s between the reads of two counters of a row; longer reads are discarded."""
@@ -69,7 +69,7 @@ class Standstill:
         sums, index = (values.numerators, values.denominators), INDEX["involuntary"]
         lost_s, span_s = (part[:, index] for part in sums)
         idle_s = idle * span_s
-        means = self._exact | (idle < MAX_SMALL_IDLE)
+        means = self._exact | (idle < MAX_RELIABLE_IDLE)
         if self._entries is None:
             error_s = IDLE_ERROR * idle_s
         else:
@@ -320,7 +320,7 @@ class HaltMarkers:
             ref = self._tsc_share(batch, "ref")
             mperf_surplus = self._tsc_share(batch, "mperf") - ref
             # An SMI stops all CPUs, so it cost at most the smallest loss of any CPU.
-            busy = np.isfinite(share) & (values["idle"] < MAX_SMALL_IDLE)
+            busy = np.isfinite(share) & (values["idle"] < MAX_RELIABLE_IDLE)
             smallest = np.where(busy, share, np.inf).min(axis=1, keepdims=True)
             all_s = span_s * np.where(np.isfinite(smallest), smallest, 0.0)
             smi_s = all_s / self._increments(batch, "smi")

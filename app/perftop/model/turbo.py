@@ -24,9 +24,9 @@ from perftop.model.kinds import CLOCK_CAPS
 CEILING_GAUGES = ("ceiling_hz", "e_ceiling_hz")
 """Counters of a package's exact ceiling. Hybrid CPUs have one for each core type; its list of CPUs
 shows which cores have that type."""
-DEEP_SLEEPS = ("core_c3", "core_c6", "core_c7")
+DEEP_IDLE_COUNTERS = ("core_c3", "core_c6", "core_c7")
 """Counters of the idle states in which a core does not count as active. In C1, it does."""
-SMALL_TYPES, SMALL_MODELS = {"E", "L"}, {("GenuineIntel", 6, 0xBE)}
+SMALL_CORE_TYPES, SMALL_CORE_MODELS = {"E", "L"}, {("GenuineIntel", 6, 0xBE)}
 """Core types and CPU models whose C6 counter includes C7 (turbostat: "cc6 and deeper", by
 CPUID.1AH): the small cores of hybrids, and Alder Lake-N, which has only small cores."""
 MIN_ACTIVE_SHARE = 0.001
@@ -67,11 +67,11 @@ class Turbo:
         position = {row.cpu: i for i, row in enumerate(hello.topology)}
         self._tables, self._bounds = valid_tables(hello.turbo, list(position))
         self._gauges = [column for key in CEILING_GAUGES if (column := counters.columns.get(key))]
-        sleeps = (counters.columns.get(key) for key in DEEP_SLEEPS)
+        sleeps = (counters.columns.get(key) for key in DEEP_IDLE_COUNTERS)
         self._sleep_counters = [column for column in sleeps if column is not None]
         identity = hello.identity
-        is_small_model = (identity.vendor, identity.family, identity.model) in SMALL_MODELS
-        is_small = [is_small_model or row.type in SMALL_TYPES for row in hello.topology]
+        is_small_model = (identity.vendor, identity.family, identity.model) in SMALL_CORE_MODELS
+        is_small = [is_small_model or row.type in SMALL_CORE_TYPES for row in hello.topology]
         self._is_small_core = np.array(is_small, bool)
         masks = [np.zeros(len(position), bool), *(table.cpus for table in self._tables)]
         masks += [counters.is_counted(column.counter.key) for column in self._gauges]

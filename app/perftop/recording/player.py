@@ -88,7 +88,7 @@ class Playback:
             self._next_message = next(self._messages, None)
             yield message
 
-    def sample(self) -> None:
+    def read_sample(self) -> None:
         """Reads to the end of the next sample."""
         ends_ns = self.ends_ns
         for message in self.messages_until(AFTER_END_NS):
@@ -165,7 +165,7 @@ class Seeker:
     progress: Callable[[int], None]
     """Called with the raw time in ns of the last message read."""
 
-    async def go(self, playback: Playback | None, time_ns: int) -> Playback:
+    async def seek(self, playback: Playback | None, time_ns: int) -> Playback:
         """Returns a playback that has been read up to this moment: the given one if the moment is
         near, else a new one."""
         ends_ns = None if playback is None else playback.ends_ns
@@ -181,14 +181,14 @@ class Seeker:
     ) -> tuple[Playback, selection.TimeRange]:
         """Returns a playback that has been read up to the end of the range that displays this
         episode, and the range."""
-        playback = await self.go(playback, episode.start_ns)
+        playback = await self.seek(playback, episode.start_ns)
         end_ns = AFTER_END_NS if episode.end_ns is None else episode.end_ns
         sample_ns = self.recording.hello.sample_ns
         # One sample more than is shown: the range ends with the first sample that reaches its end.
         max_ns = selection.max_shown_ns(playback.session) + sample_ns
         end_ns = min(end_ns, episode.start_ns + max_ns)
         end_ns = max(end_ns, episode.start_ns + sample_ns)
-        playback = await self.go(playback, min(end_ns, self.recording.last_ns))
+        playback = await self.seek(playback, min(end_ns, self.recording.last_ns))
         times = playback.session.past.times()
         if not len(times):  # a gap, or the end of the file after a last sample long before
             return playback, (episode.start_ns, episode.start_ns)
@@ -225,11 +225,11 @@ class Seeker:
         end_s = self.clock() + BATCH_S
         next_messages = playback.messages_until(time_ns)
         while messages := list(islice(next_messages, MAX_BATCH)):
-            for _ in playback.session.play_parts(messages):
+            for _ in playback.session.apply_in_parts(messages):
                 pass
             if low_priority or self.clock() > end_s:
                 self.progress(messages[-1].time_ns)
                 await asyncio.sleep(SEEK_PAUSE_S)
                 end_s = self.clock() + BATCH_S
         if playback.ends_ns is None:
-            playback.sample()
+            playback.read_sample()

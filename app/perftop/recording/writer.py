@@ -107,7 +107,7 @@ class Writer:
         try:
             self._pack()
         except OSError as error:
-            self.drop()
+            self.discard()
             raise write_failure(path, error) from None
 
     @property
@@ -156,7 +156,7 @@ class Writer:
         except OSError as error:  # some file systems report a full disk only here
             raise Failed(f"{self.path} may be incomplete: {error.strerror}") from None
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         """Removes the recording, instead of `end`. A file that it would have replaced stays."""
         os.close(self._fd)
         files.remove(self._current_path, self._status)

@@ -32,7 +32,7 @@ MAX_EPISODES = 1 << 16
 LATE_NS, LATE_SAMPLES = 6_000_000_000, 4
 """Maximum time from an episode's end until the log lists it as ended: the longer of this time in ns
 and this number of samples. A gap between samples adds to it."""
-LISTED_NS = 10_000_000_000
+MAX_LISTING_DELAY_NS = 10_000_000_000
 """Time in ns after an episode's end by which the pass over a recording has listed it."""
 MAX_LABEL_LENGTH, MAX_WARNING_LENGTH = 80, 200
 """Maximum length of a mark's label, and of a warning, in characters."""
@@ -109,7 +109,7 @@ class EpisodeLog:
         return sorted(marks.values(), key=attrgetter("start_ns"))
 
     @property
-    def indexed_ns(self) -> int:
+    def indexed_until_ns(self) -> int:
         """Raw time in ns up to which the pass has read the recording; 0 without a recording."""
         return 0 if self.recording is None else self.recording.until_ns
 
@@ -221,7 +221,7 @@ class RecordingEpisodes:
         different start."""
         if self.is_complete:
             return []
-        unlisted, listed_ns = [], self.until_ns - LISTED_NS
+        unlisted, listed_ns = [], self.until_ns - MAX_LISTING_DELAY_NS
         for episode in detected_episodes:
             end_ns = episode.start_ns if episode.end_ns is None else episode.end_ns
             if episode.end_ns is not None and end_ns <= listed_ns:

@@ -77,19 +77,19 @@ class Fleet:
             sums[key] = sum(known_values) if known_values else nan
         return sums
 
-    def rows(self, choice: TableSelection, now: float) -> list[Machine]:
+    def rows(self, selection: TableSelection, now: float) -> list[Machine]:
         """Returns the machines that match the filter: first those that do not answer, then the
         others in the chosen order."""
-        matching = [m for m in self.machines.values() if matches(m, choice.filter)]
+        matching = [m for m in self.machines.values() if matches(m, selection.filter)]
         matching.sort(key=lambda m: natural_sort_key(m.name))
         silent_machines = [m for m in matching if not m.is_answering]
         answering = [m for m in matching if m.is_answering]
-        falls = (choice.order not in _RISING_ORDERS) != choice.reverse
-        if choice.order == "name":
+        falls = (selection.order not in _RISING_ORDERS) != selection.reverse
+        if selection.order == "name":
             return [*silent_machines, *(answering if not falls else reversed(answering))]
 
         def sort_key(machine: Machine) -> tuple[bool, float]:
-            number = machine.numbers.get(choice.order, now - machine.updated_at)
+            number = machine.numbers.get(selection.order, now - machine.updated_at)
             return not isfinite(number), -number if falls else number
 
         return [*silent_machines, *sorted(answering, key=sort_key)]

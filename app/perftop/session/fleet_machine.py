@@ -268,10 +268,10 @@ class Machine:
         means = mean_numbers([values for _, values, _ in samples])
         self.set_numbers(now, means, sum(count for *_, count in samples))
 
-    def set_numbers(self, updated: float, numbers: Numbers, suspects: int) -> None:
+    def set_numbers(self, updated_at: float, numbers: Numbers, suspects: int) -> None:
         """Replaces the numbers. The new numbers must cover a whole span."""
-        self.numbers, self.suspect_count, self.updated_at = numbers, suspects, updated
-        self.is_answering, self.why, self.retry_at, self.silent_since = True, "", nan, updated
+        self.numbers, self.suspect_count, self.updated_at = numbers, suspects, updated_at
+        self.is_answering, self.why, self.retry_at, self.silent_since = True, "", nan, updated_at
 
     def fall_silent(self, now: float, reason: str, retry_at: float = nan) -> None:
         """Marks the machine as silent, and ends its episodes. Its history is kept."""

@@ -104,7 +104,7 @@ class Follower:
         session = self._session
         parts: Iterable[Sequence[wire.Message]] = ([message] for message in admitted_messages)
         if session is not None:
-            parts = session.play_parts(admitted_messages, self._due_ns)
+            parts = session.apply_in_parts(admitted_messages, self._due_ns)
         for part in parts:
             if self._session is not None:
                 self._report(self._session)

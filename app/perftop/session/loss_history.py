@@ -15,13 +15,13 @@ from perftop.model.delta import distinct
 from perftop.model.kinds import NEIGHBOURS
 
 K = TypeVar("K")
-NAMING_KINDS: dict[str, tuple[str, ...]] = {
+KINDS_BY_LOSS: dict[str, tuple[str, ...]] = {
     "involuntary": ("throttle", "involuntary-halt"),
     "clock": ("turbo-drop", "throttle", "license", "ramp"),
 }
 """For each measured part of the loss, the kinds of episodes that can be its cause, in order of
 priority."""
-MEASURED_KINDS = frozenset(kind for kinds in NAMING_KINDS.values() for kind in kinds)
+MEASURED_KINDS = frozenset(kind for kinds in KINDS_BY_LOSS.values() for kind in kinds)
 _ESTIMATED_CAUSES = NEIGHBOURS.keys() | {
     cause for kind, cause in COUNTED_QUANTITIES if kind not in MEASURED_KINDS and cause != "-"
 }

@@ -39,7 +39,7 @@ from perftop.model.evaluation import LOSS_PARTS, LostSeconds
 from perftop.model.kinds import STEAL_CAUSE, Episode
 from perftop.session.episodes import LATE_NS
 from perftop.session.interval import Span
-from perftop.session.loss_history import MEASURED_KINDS, NAMING_KINDS, without_moved_losses
+from perftop.session.loss_history import KINDS_BY_LOSS, MEASURED_KINDS, without_moved_losses
 from perftop.session.task_times import RunTimes
 
 CauseKey = tuple[str, str]
@@ -58,7 +58,7 @@ first verdict."""
 VERDICT_STEP_NS = 1_000_000_000
 """Minimum time in ns between two verdicts. VERDICT_SPAN_NS is a multiple of it."""
 _SHARED_RESOURCES = frozenset({"sibling", "package", "memory", "cache"})
-_REST_KINDS = frozenset({"interrupt", "memory-stall"})
+_REMAINING_TIME_KINDS = frozenset({"interrupt", "memory-stall"})
 """Kinds of episodes whose depth is a share of the time without steal, halts and a low clock."""
 JOB_SPREAD_NS = 1_000_000_000
 """Time in ns that the probe needs to read all threads of a job, one after the other."""
@@ -325,7 +325,7 @@ class Losses:
         wanted_s, parts_s = samples.wanted_s, samples.parts_s
         steal = parts_s[:, LOSS_PARTS.index("steal")]
         yield STEAL_CAUSE, steal.sum(axis=0)
-        for part, kinds in NAMING_KINDS.items():
+        for part, kinds in KINDS_BY_LOSS.items():
             left_s = parts_s[:, LOSS_PARTS.index(part)]
             naming_episodes = [
                 episode for kind in kinds for episode in episodes if episode.kind == kind
@@ -341,7 +341,7 @@ class Losses:
         for episode in episodes:
             is_counted = "turbo_drop" in episode.evidence  # already counted in the clock's part
             is_shared = episode.kind == "neighbour" and episode.cause in _SHARED_RESOURCES
-            if (episode.kind in _REST_KINDS or is_shared) and not is_counted:
+            if (episode.kind in _REMAINING_TIME_KINDS or is_shared) and not is_counted:
                 if rest_s is None:
                     rest_s = np.maximum(wanted_s - np.maximum(parts_s, 0.0).sum(axis=1), 0.0)
                 mask = self._episode_mask(episode, samples)

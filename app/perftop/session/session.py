@@ -1,8 +1,7 @@
 """The state of one stream: hello, online CPUs, sums over the interval and the run, and episodes.
 
-`apply` and `play_parts` process messages in order. The session never waits, does no I/O and draws
-nothing. Live streams, files and tests use the same code.
-"""
+`apply` and `apply_in_parts` process messages in order. The session never waits, does no I/O and
+draws nothing. Live streams, files and tests use the same code."""
 
 from __future__ import annotations
 
@@ -143,9 +142,9 @@ class Session:
     # --- Applying messages.
 
     def apply(self, message: wire.Message) -> None:
-        deque(self.play_parts([message]), maxlen=0)
+        deque(self.apply_in_parts([message]), maxlen=0)
 
-    def play_parts(
+    def apply_in_parts(
         self, messages: Iterable[wire.Message], due_ns: Callable[[], int] = lambda: sys.maxsize
     ) -> Iterator[Sequence[wire.Message]]:
         """Applies messages in order, and yields them in parts that were applied together. A part is
@@ -163,13 +162,13 @@ class Session:
                     if not self.frames:
                         self._apply_baseline(frames[0])
                         yield frames[:1]
-                    yield from self._apply_in_parts(frames, due_ns)
+                    yield from self._apply_frames_in_parts(frames, due_ns)
                     self._detection.release_batch()
                     if self.history is not None:
                         self.history.write_waiting()
                 batch = batch[len(frames) or 1 :]
 
-    def _apply_in_parts(
+    def _apply_frames_in_parts(
         self, frames: Sequence[wire.Frame], due_ns: Callable[[], int]
     ) -> Iterator[Sequence[wire.Message]]:
         """Applies frames that can be computed together, and yields parts. This is a separate
@@ -435,7 +434,7 @@ class Session:
         session.track_losses(self.run_times.job.root)
         session._known_log = self.log  # losses are attributed while the samples are added
         session.reader.start_like(self.past.reader_at(self.reader, start_ns))
-        deque(session.play_parts(self.past.frames(start_ns, end_ns)), maxlen=0)
+        deque(session.apply_in_parts(self.past.frames(start_ns, end_ns)), maxlen=0)
         if session.frames < 2:
             return None
         totals = session.totals()

@@ -239,7 +239,7 @@ def unaccounted_text(busy: float, known_share: float) -> str:
 
 UNCOUNTED_REASON = "not available from this source"
 CPU_OFF_REASON = "the CPU is off"
-TURNS_REASON = "other events used the counters all the time"
+NEVER_COUNTED_REASON = "other events used the counters all the time"
 ESTIMATED_REASON = (
     "other events took turns on the counters, so halts are estimates with large errors"
 )
@@ -436,7 +436,7 @@ def absence_reason(session: Session, interval: Interval, row: int, key: str) -> 
     # Rows whose multiplexed events were not counted also count as not read.
     unread = isnan(interval.values["util"][row])
     if any(s == 0 or (isnan(s) and not unread) for s in (share, *events)):
-        return TURNS_REASON
+        return NEVER_COUNTED_REASON
     return UNREAD_REASON
 
 

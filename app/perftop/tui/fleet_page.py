@@ -245,10 +245,10 @@ def _row_lines(state: FleetState, view_height: int, first: int) -> list[Line]:
     if hidden_machines := [machine for row in hidden_rows for machine in row]:
         lines.append(fleet_views.hidden_machines_line(state, hidden_machines))
     elif not state.machines:
-        text = " no machine matches the filter" if state.choice.filter else " no machine yet"
+        text = " no machine matches the filter" if state.selection.filter else " no machine yet"
         lines.append(plain_line((text, "dim")))
     lines += _detail_lines(state, rack_cells, view_height - len(lines))
-    order, is_reversed = state.choice.order, state.choice.reverse
+    order, is_reversed = state.selection.order, state.selection.reverse
     order_text = " Worst first, by " if order == "lost" and not is_reversed else " By "
     order_note = "; no answer first; rows move every 10 s or on a key"
     arrow = columns.RISING if is_reversed else columns.FALLING
@@ -320,12 +320,12 @@ def _selected_machine_lines(state: FleetState, machine: Machine, size: int) -> l
     pieces = _number_pieces(machine.numbers)
     if machine.is_answering:
         age_text = long_duration(round(1e9 * (state.now - machine.updated_at)))
-        pieces += _fact(2, "age", age_text)
+        pieces += _fact_pieces(2, "age", age_text)
     lines.append([("  ", "text"), *fit_line(pieces, size - 2, 2)])
     share = f"{100 * machine.probe_share:.2f} % of a CPU" if isfinite(machine.probe_share) else ""
     version = f"perfprobe {machine.version}" if machine.version else ""
     probe_text = ", ".join(filter(None, (version, share)))
-    facts = [*_fact(0, "runs", machine.tasks), *_fact(1, "probe", probe_text)]
+    facts = [*_fact_pieces(0, "runs", machine.tasks), *_fact_pieces(1, "probe", probe_text)]
     lines.append([("  ", "text"), *fit_line(facts, size - 2, 3)])
     if remedy := cause_of(machine.cause[1]).remedy if machine.cause[0] else "":
         key: list[Run] = [("  ", "text"), (state.captions["try"], "key"), (" copy", "dim")]
@@ -334,7 +334,7 @@ def _selected_machine_lines(state: FleetState, machine: Machine, size: int) -> l
     return [plain_line(*runs) for runs in lines]
 
 
-def _fact(rank: int, name: str, text: str) -> list[Piece]:
+def _fact_pieces(rank: int, name: str, text: str) -> list[Piece]:
     """Returns a named text as a part of a line; [] if there is no text."""
     return [(rank, [(f"{name} ", "dim"), (safe_cells(text), "text")])] if text else []
 

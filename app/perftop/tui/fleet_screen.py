@@ -107,8 +107,8 @@ class FleetScreen(PageScreen):
         state.glyphs = chart_glyphs(self.app)
         # The order changes every SORT_PERIOD_S, and immediately if the sort key, the filter or the
         # set of answering machines has changed.
-        machines = state.fleet.rows(state.choice, state.now)
-        inputs = state.choice, frozenset((m.name, m.is_answering) for m in machines)
+        machines = state.fleet.rows(state.selection, state.now)
+        inputs = state.selection, frozenset((m.name, m.is_answering) for m in machines)
         if inputs != self._order_inputs or not 0 <= state.now - self._ordered_at < SORT_PERIOD_S:
             self._order_inputs, self._ordered_at = inputs, state.now
             self._position_by_name = {machine.name: i for i, machine in enumerate(machines)}
@@ -189,16 +189,16 @@ class FleetScreen(PageScreen):
             self.app.copy_to_clipboard(remedy)
 
     def action_sort(self, steps: int) -> None:
-        self._sort_by_column(cycle(ORDERS, self.state.choice.order, steps))
+        self._sort_by_column(cycle(ORDERS, self.state.selection.order, steps))
 
     def action_reverse(self) -> None:
-        self._sort_by_column(self.state.choice.order)
+        self._sort_by_column(self.state.selection.order)
 
     def _sort_by_column(self, name: str) -> None:
         """Sorts by this column; if it is the current one, reverses the order."""
-        choice = self.state.choice
-        reverse = name == choice.order and not choice.reverse
-        self.state.choice = replace(choice, order=name, reverse=reverse)
+        selection = self.state.selection
+        reverse = name == selection.order and not selection.reverse
+        self.state.selection = replace(selection, order=name, reverse=reverse)
         self.page.update()
 
     def action_metric(self, steps: int) -> None:
@@ -206,7 +206,7 @@ class FleetScreen(PageScreen):
         self.page.update()
 
     async def action_filter(self) -> None:
-        state, previous = self.state, self.state.choice.filter
+        state, previous = self.state, self.state.selection.filter
 
         def preview(text: str) -> str:
             self._filter(text)
@@ -217,7 +217,7 @@ class FleetScreen(PageScreen):
         await self.ask("filter", hint, preview, on_cancel=leave, text=previous)
 
     def _filter(self, text: str) -> None:
-        self.state.choice = replace(self.state.choice, filter=text[:MAX_FILTER_LENGTH])
+        self.state.selection = replace(self.state.selection, filter=text[:MAX_FILTER_LENGTH])
         self.page.update()
 
     def action_back(self) -> None:

@@ -77,7 +77,7 @@ class FleetState:
     now: float
     width: int
     height: int
-    choice: TableSelection = field(default_factory=TableSelection)
+    selection: TableSelection = field(default_factory=TableSelection)
     machines: Sequence[Machine] = ()
     """The machines that match the filter, in display order."""
     rows: Sequence[MachineRow] = ()
@@ -115,7 +115,7 @@ class FleetState:
 
     @property
     def matching_fleet(self) -> Fleet:
-        return Fleet(self.machines) if self.choice.filter else self.fleet
+        return Fleet(self.machines) if self.selection.filter else self.fleet
 
 
 def plain_line(*runs: Run) -> Line:
@@ -237,7 +237,7 @@ def machine_rows(state: FleetState) -> list[MachineRow]:
             return "silent", silence_text(machine, nan)
         return machine.cause if machine.cause != ("", "") else None
 
-    if state.choice.order != "lost" or not state.merges_similar:
+    if state.selection.order != "lost" or not state.merges_similar:
         return [(machine,) for machine in state.machines]
     return fold_similar(state.machines, cause, state.selected_machine)
 

@@ -57,7 +57,7 @@ def table_columns(state: FleetState) -> Table:
 
 def heading_line(state: FleetState, table: Table) -> Line:
     """Returns the headings; that of the sorted column has an arrow in place of the unit."""
-    order, arrow = state.choice.order, (FALLING, RISING)[state.choice.reverse]
+    order, arrow = state.selection.order, (FALLING, RISING)[state.selection.reverse]
     runs: list[Run] = []
     for column in table:
         is_sorted = column.key == order

@@ -143,7 +143,7 @@ def notes(recording: AnyRecording) -> Iterator[wire.Note]:
     last_mark = last_loss = None
     last_sums_ns = 0
     due_s = time.monotonic() + PROGRESS_S
-    for _ in session.play_parts(recording.messages(), lambda: recent_losses.due_ns):
+    for _ in session.apply_in_parts(recording.messages(), lambda: recent_losses.due_ns):
         ended_episodes, cursor = session.log.ended_since(cursor)
         yield from map(to_note, ended_episodes)
         yield from map(to_note, _episodes_after(session.marks, last_mark))

@@ -175,7 +175,7 @@ class ReplaySource(StreamSource):
             return
         self._playing.clear()
         if steps > 0 and interval.time_ns >= ends_ns[1]:
-            playback.sample()
+            playback.read_sample()
         if steps < 0 and interval.time_ns <= ends_ns[0]:
             self.show_nearest_moment(interval.time_ns - 1)
         else:
@@ -246,7 +246,7 @@ class ReplaySource(StreamSource):
             self.seek_worker = None
 
     async def _seek_to(self, time_ns: int) -> None:
-        playback = await self._make_seeker().go(self._playback, time_ns)
+        playback = await self._make_seeker().seek(self._playback, time_ns)
         self._show_section(playback, (time_ns, time_ns))
 
     async def _go_to_found_episode(self, direction: int, cpus: list[int] | None) -> None:

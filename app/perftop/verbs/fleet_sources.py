@@ -394,7 +394,7 @@ MAX_QUERY_S = 20.0
 MAX_SILENCE_S = 10.0
 """Longest time in s between two pieces of an answer."""
 MAX_SERIES = 200_000
-MAX_TIME = 1e11
+MAX_UNIX_S = 1e11
 """Latest time that is accepted, in Unix seconds; it is in the year 5138."""
 MAX_VALUE = 1e18
 """Largest value that is accepted, so that sums of values stay finite."""
@@ -541,4 +541,4 @@ def _parse_point(pair: Any) -> tuple[float, float] | None:
         time_, value = map(float, pair)
     except (TypeError, ValueError, OverflowError):
         return None
-    return (time_, value) if 0 <= time_ <= MAX_TIME and abs(value) <= MAX_VALUE else None
+    return (time_, value) if 0 <= time_ <= MAX_UNIX_S and abs(value) <= MAX_VALUE else None

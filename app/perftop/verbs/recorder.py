@@ -134,7 +134,7 @@ class StreamRecorder(Consumer):
                     self._print_notices(recording)
                 did_run = command is None or not command.has_failed
                 if isinstance(recording, Writer) and not (did_run and self.has_begun):
-                    recording.drop()
+                    recording.discard()
                 else:
                     recording.end()
                     self._print_line(f"recorded {recording.extent} in {recording.path}")

@@ -310,7 +310,7 @@ def run_export(args: argparse.Namespace) -> int:
                     with read_with_progress(source, name, quiet=is_quiet) as messages:
                         export.read(messages, output_file, live=source.size is None)
                 except BaseException:
-                    export.export_format.drop()
+                    export.export_format.discard()
                     raise
         except BrokenPipeError:
             raise

@@ -183,7 +183,7 @@ POSSIBLY_ZERO_KEYS = frozenset({"one_thread", "smi", *OPTIONAL_ROLES})
 """Keys of events whose count may be 0 after a trial."""
 NOT_COUNTING = Problem("the counter is there but does not count")
 TOO_FEW_COUNTERS = Problem("this CPU has too few counters for its group")
-YIELDED_TO_CHOSEN = Problem(
+LEFT_TO_CHOSEN_EVENTS = Problem(
     "its counter is left to the events of -e", "fewer events in braces, or no -e"
 )
 YIELDING_ROLES = ("kernel_instructions", "kernel_cycles")
@@ -218,14 +218,14 @@ def open_events(
     the events of another group that will be counted, too. If that group does not fit, events of
     YIELDING_ROLES are dropped."""
 
-    def open_on(cpu: int) -> OpenedEvents:
+    def open_on_cpu(cpu: int) -> OpenedEvents:
         def open_without(roles: Collection[str]) -> OpenedEvents:
             events = [event for event in wanted_events[cpu] if event.role_or_key not in roles]
             opened = open_group(
                 kernel, events, cpu, timed=timed, mapped=mapped, with_trial=with_trial
             )
             yielded_keys = (event.key for event in wanted_events[cpu] if event not in events)
-            missing = dict.fromkeys(yielded_keys, YIELDED_TO_CHOSEN) | opened.missing
+            missing = dict.fromkeys(yielded_keys, LEFT_TO_CHOSEN_EVENTS) | opened.missing
             return replace(opened, missing=missing)
 
         other_events = other_group.get(cpu, ()) if other_group else ()
@@ -236,7 +236,7 @@ def open_events(
             opened.group.close()
         return open_without(())
 
-    return dict(zip(wanted_events, run_in_threads(open_on, wanted_events), strict=True))
+    return dict(zip(wanted_events, run_in_threads(open_on_cpu, wanted_events), strict=True))
 
 
 def open_group(

@@ -19,15 +19,17 @@ ALL_RINGS = USR | OS
 FIXED_RINGS, FIXED_PMI, NIBBLE = 0x3, 0x8, 4  # FIXED_CTR_CTRL: OS, USR, ANY, PMI for each counter
 
 FIXED_COUNTER = 0x309
-MAX_GENERAL = 8
+MAX_GENERAL_COUNTERS = 8
 """Maximum number of general counters; the addresses after eight selects are other registers."""
 
 FIXED_CONTROL, GLOBAL_CONTROL = 0x38D, 0x38F
 AMD_GLOBAL_CONTROL = 0xC0000301
 GLOBAL_INUSE = 0x392
-MAX_FIXED = 16
+MAX_FIXED_COUNTERS = 16
 """Maximum number of fixed counters: each has a nibble (4 bits) of FIXED_CTR_CTRL."""
-EVENT_SELECTS = frozenset([*range(0x186, 0x186 + MAX_GENERAL), *range(0xC0010200, 0xC001020C, 2)])
+EVENT_SELECTS = frozenset(
+    [*range(0x186, 0x186 + MAX_GENERAL_COUNTERS), *range(0xC0010200, 0xC001020C, 2)]
+)
 SHARED_REGISTERS = frozenset({FIXED_CONTROL, GLOBAL_CONTROL, AMD_GLOBAL_CONTROL})
 """Registers with bits of several counters, which keep the bits of other programs."""
 
@@ -67,7 +69,7 @@ class CounterPlan:
     def control_registers(self) -> list[int]:
         """The registers that control the CPU's counters, in the order of writing."""
         bank = self.bank
-        general = min(self.budget.general_count, MAX_GENERAL)
+        general = min(self.budget.general_count, MAX_GENERAL_COUNTERS)
         registers = [bank.first_select + bank.address_step * n for n in range(general)]
         if self.budget.fixed_count:
             registers.append(FIXED_CONTROL)
@@ -112,7 +114,7 @@ def make_plan(uarch: Uarch, *, any_thread: bool) -> CounterPlan | None:
     )
     free = [
         n
-        for n in range(min(budget.general_count, MAX_GENERAL))
+        for n in range(min(budget.general_count, MAX_GENERAL_COUNTERS))
         if not budget.microcode_mask >> n & 1
     ]
     counted: list[PlannedCounter] = []
@@ -244,12 +246,12 @@ def values_to_restore(changes: Changes, present_values: Mapping[int, int]) -> di
     for register, value in present_values.items():
         old, new = changes[register].before, changes[register].written
         if register == FIXED_CONTROL:
-            for n in range(MAX_FIXED):
+            for n in range(MAX_FIXED_COUNTERS):
                 expected = {control_nibble(old, n), control_nibble(new, n)}
                 taken_bits |= (control_nibble(value, n) not in expected) << 32 + n
         elif register in EVENT_SELECTS and value not in {old, new} and value & ENABLE:
             taken_bits |= enable_bit(register)
-    nibbles = sum(0xF << NIBBLE * n for n in range(MAX_FIXED) if taken_bits >> 32 + n & 1)
+    nibbles = sum(0xF << NIBBLE * n for n in range(MAX_FIXED_COUNTERS) if taken_bits >> 32 + n & 1)
     masks = {FIXED_CONTROL: nibbles, GLOBAL_CONTROL: taken_bits, AMD_GLOBAL_CONTROL: taken_bits}
     values = {}
     for register, value in present_values.items():
@@ -291,7 +293,7 @@ def foreign_changes(registers: Registers, plan: CounterPlan) -> tuple[list[str],
     for counted in plan.counters:
         fixed = counted.register - FIXED_COUNTER
         general = (counted.register - plan.bank.first_counter) // plan.bank.address_step
-        if lost_bits & 1 << (32 + fixed if 0 <= fixed < MAX_FIXED else general):
+        if lost_bits & 1 << (32 + fixed if 0 <= fixed < MAX_FIXED_COUNTERS else general):
             keys.append(counted.key)
     return keys, evidence
 
@@ -301,7 +303,7 @@ def _expected_values(plan: CounterPlan) -> Iterator[tuple[int, int, int, list[tu
     values, and for each counter its bit of GLOBAL_CTRL and the mask of its bits."""
     for register, value in plan.select_values.items():
         yield register, -1, value, [(enable_bit(register), -1)]
-    fixed = [n for n in range(MAX_FIXED) if control_nibble(plan.fixed_control, n)]
+    fixed = [n for n in range(MAX_FIXED_COUNTERS) if control_nibble(plan.fixed_control, n)]
     parts = [(1 << 32 + n, 0xF << NIBBLE * n) for n in fixed]
     if fixed:
         yield FIXED_CONTROL, sum(part for _, part in parts), plan.fixed_control, parts

@@ -28,7 +28,7 @@ MAX_JOURNAL_BYTES = 8 << 20  # maximum size in bytes: 8192 CPUs with ten registe
 SUFFIX = ".journal"
 _CONTROL_BITS = 49  # of GLOBAL_CTRL: general counters, fixed counters from bit 32, metrics bit 48
 _SELECT_BITS = 48
-_NIBBLES = range(0, counter_plan.MAX_FIXED * counter_plan.NIBBLE, counter_plan.NIBBLE)
+_NIBBLES = range(0, counter_plan.MAX_FIXED_COUNTERS * counter_plan.NIBBLE, counter_plan.NIBBLE)
 _RING_MASK = sum(counter_plan.FIXED_RINGS << shift for shift in _NIBBLES)
 _PMI_MASK = sum(counter_plan.FIXED_PMI << shift for shift in _NIBBLES)
 

@@ -48,7 +48,7 @@ def lines(result: Iterable[wire.Message]) -> Iterator[Line]:
     assert isinstance(greeting, wire.Hello)
     session = Session(greeting)
     yield stat_lines.hello_line(session)
-    for *_, message in session.play_parts(stream, lambda: session.interval_start_ns + EVERY_NS):
+    for *_, message in session.apply_in_parts(stream, lambda: session.interval_start_ns + EVERY_NS):
         if isinstance(message, wire.Frame) and session.span_ns >= EVERY_NS:
             yield stat_lines.interval_line(session, session.take_interval())
     yield run_summary.summary_line(session, {}, 1.0)

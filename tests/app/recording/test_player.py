@@ -48,7 +48,7 @@ def test_a_cpu_that_went_offline_long_before_is_offline(tmp_path: Path) -> None:
     with Recording(path) as recording:
         playback = Playback(recording, 450 * SAMPLE_NS)
         assert isnan(playback.cost)
-        playback.sample()
+        playback.read_sample()
     assert [row.online for row in playback.session.topology] == [True, True, True, False]
     assert playback.session.online.tolist() == [True, True, True, False]
 
@@ -58,12 +58,12 @@ def test_near_times_are_played_to_and_far_ones_jumped_to(tmp_path: Path) -> None
     messages: list[TimedMessage] = [machine.frame(seq) for seq in range(900)]
     with Recording(write_recording(tmp_path / "file", machine.hello, messages)) as recording:
         seeker = Seeker(recording, RecordingEpisodes(), lambda: 0.0, lambda _: None)
-        here = asyncio.run(seeker.go(None, S))
-        assert asyncio.run(seeker.go(here, 61 * S)) is here
+        here = asyncio.run(seeker.seek(None, S))
+        assert asyncio.run(seeker.seek(here, 61 * S)) is here
         assert here.ends_ns is not None
-        assert asyncio.run(seeker.go(here, here.ends_ns[0])) is here
-        here = asyncio.run(seeker.go(None, S))
-        assert asyncio.run(seeker.go(here, 61 * S + 1)) is not here
+        assert asyncio.run(seeker.seek(here, here.ends_ns[0])) is here
+        here = asyncio.run(seeker.seek(None, S))
+        assert asyncio.run(seeker.seek(here, 61 * S + 1)) is not here
 
 
 @pytest.mark.parametrize(("steps", "speed"), [(0, 1.0), (1, 2.0), (-99, 0.25), (99, inf)])

@@ -285,7 +285,7 @@ def test_a_replaced_file_stays_until_there_are_samples(
     hello, messages = sim_streams.messages("sim:smt-mix,cpus=4", 3)
     path = tmp_path / "a"
     path.write_text("precious")
-    Writer(path, hello, force=True).drop()
+    Writer(path, hello, force=True).discard()
     assert path.read_text() == "precious"
     with monkeypatch.context() as full, pytest.raises(Failed, match="No space left"):
         full.setattr(writer_module, "write_all", fail_to_write)

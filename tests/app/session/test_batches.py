@@ -80,7 +80,7 @@ def outcome(
 
         while at < len(messages):
             for size in sizes:
-                for taken in session.play_parts(messages[at : at + size], due_ns):
+                for taken in session.apply_in_parts(messages[at : at + size], due_ns):
                     take_due_interval(taken[-1])
                 at += size
     results += [
@@ -140,7 +140,7 @@ def test_detectors_learn_the_same_from_batches_of_any_size(scenario: str) -> Non
     def learned_values(size: int) -> list[Any]:
         session = Session(hello)
         for at in range(0, len(messages), size):
-            for _ in session.play_parts(messages[at : at + size]):
+            for _ in session.apply_in_parts(messages[at : at + size]):
                 pass
         (drops,) = [d for d in session._detection._detectors if isinstance(d, TurboDrops)]
         drops._learn_noise()
@@ -232,7 +232,7 @@ def calls(cpus: int, batch_size: int, *, history: bool, scenario: str = "steady"
     session_of(session, given[:WARM]).take_interval()
     with count_calls() as result:
         for i in range(WARM, WARM + BATCH, batch_size):
-            for _ in session.play_parts(given[i : i + batch_size], lambda: sys.maxsize):
+            for _ in session.apply_in_parts(given[i : i + batch_size], lambda: sys.maxsize):
                 pass
         session.take_interval()
     return result.count
@@ -254,7 +254,7 @@ def test_samples_without_episodes_need_no_call_each(events: str | None, max_call
         calls = 0
         sys.setprofile(profile)
         try:
-            for _ in session.play_parts(calm[first:last], lambda: sys.maxsize):
+            for _ in session.apply_in_parts(calm[first:last], lambda: sys.maxsize):
                 pass
         finally:
             sys.setprofile(None)

@@ -136,7 +136,7 @@ def test_bins_equal_the_intervals_of_the_session(scenario: str) -> None:
     hello, messages = sim_streams.messages(f"sim:{scenario},cpus=8,seed=2", 160)
     session = Session(hello, history := History(hello))
     live, ends = [], []
-    for _ in session.play_parts(messages, lambda: session.interval_start_ns + 10 * SAMPLE_NS):
+    for _ in session.apply_in_parts(messages, lambda: session.interval_start_ns + 10 * SAMPLE_NS):
         if session.frames > 1 and session.span_ns >= 10 * SAMPLE_NS:
             live.append(session.take_interval())
             ends.append(session.now_ns)

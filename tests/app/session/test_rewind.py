@@ -112,7 +112,7 @@ def live_intervals(
     session, span_ns = Session(hello, History(hello)), INTERVAL_NS - SAMPLE_NS // 2
     live = [
         session.take_interval()
-        for _ in session.play_parts(messages, lambda: session.interval_start_ns + span_ns)
+        for _ in session.apply_in_parts(messages, lambda: session.interval_start_ns + span_ns)
         if session.frames > 1 and session.span_ns >= span_ns
     ]
     return session, live

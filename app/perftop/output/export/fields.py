@@ -423,7 +423,7 @@ class ExportFormat(Protocol):
 
     def finish(self) -> None: ...
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         """Releases resources. Called if `finish` has failed or will not be called."""
 
 

@@ -175,7 +175,7 @@ class OpenMetrics(BlockFormat):
                 self._write_family(i, field, labels_by_scope[field.scope])
         self._write_text(END_LINE)
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         with contextlib.suppress(OSError):
             self._file.close()
 

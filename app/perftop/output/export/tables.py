@@ -358,7 +358,7 @@ class Parquet(ExportTable):
         self._write_group()
         self._writer.close()
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         self._writer.is_open = False  # otherwise the writer would try to finish the file and fail
 
     def _write_group(self) -> None:

@@ -283,7 +283,7 @@ class PanelRow:
             return drawn_panel(core_panel)
         redraw_number = interval.time_ns // (1 if is_past(session, interval) else REDRAW_PERIOD_NS)
         episode_counts = [len(session.running), len(session.ended), len(session.marks)]
-        episode_counts.append(session.log.indexed_ns)
+        episode_counts.append(session.log.indexed_until_ns)
         used_settings = (  # `settings` itself stays the same object
             settings.grouping, settings.cpu, settings.mask, settings.metric, settings.units,
             settings.window_s, settings.range_ns, settings.ranges_ns, settings.glyphs,

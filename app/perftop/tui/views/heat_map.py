@@ -155,7 +155,7 @@ class HeatMap(PaneledView):
         has_packages = is_high and package_lines <= room // 2  # guests can have a package per CPU
         room -= has_packages * package_lines
         step_ns = 1 if is_past(self.session, self.interval) else VERDICT_STEP_NS
-        moment = self.interval.time_ns // step_ns, self.session.log.indexed_ns
+        moment = self.interval.time_ns // step_ns, self.session.log.indexed_until_ns
         loss_states = [(loss.row, loss.is_running) for loss in self._losses]
         inputs = moment, loss_states, selected, size, room, self.session, self.settings.range_ns
         if self._worst[0] != inputs:

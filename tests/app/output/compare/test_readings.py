@@ -91,7 +91,7 @@ def series_of(messages: list[wire.Message]) -> RunSeries:
     session = Session(exports.hello(messages))
     session.track_losses()
     result = RunSeries(session)
-    for _ in session.play_parts(messages[1:], lambda: 0):
+    for _ in session.apply_in_parts(messages[1:], lambda: 0):
         if session.newest_samples is not None:
             result.add(*session.newest_samples)
     return result

@@ -434,7 +434,7 @@ async def test_a_page_is_twenty_rows_and_a_filter_at_most_sixty_characters() -> 
         await pilot.press("end")
         assert screen._selected_row == 49
         screen._filter("x" * 61)
-        assert screen.state.choice.filter == "x" * 60
+        assert screen.state.selection.filter == "x" * 60
 
 
 @pytest.mark.parametrize(("count", "view"), [(80, "machines"), (81, "heat")])

@@ -295,7 +295,7 @@ async def test_esc_closes_the_prompt_of_a_fleet_without_its_focus() -> None:
         screen.action_back()
         assert not screen.query_one(Prompt).display
         assert screen.focused is screen.page
-        assert source.screen.state.choice.filter == "", "as before the prompt"
+        assert source.screen.state.selection.filter == "", "as before the prompt"
 
 
 # --- the key line
