@@ -126,7 +126,7 @@ def _measure_run(
         and result.uncounted_ns <= MAX_UNCOUNTED_SHARE * work.load_s * 1e9
     )
     used_chunks = [chunks[i] for i in range(result.chunks)]
-    start = used_chunks[0].begin if used_chunks else 0
+    start = used_chunks[0].begin
     columns: dict[str, list[int] | None] = {
         **{key: [getattr(chunk, key) - start for chunk in used_chunks] for key in STAMP_KEYS},
         **{key: [getattr(chunk, key) for chunk in used_chunks] for key in COUNT_KEYS},

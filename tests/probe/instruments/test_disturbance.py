@@ -53,6 +53,8 @@ BEFORE = """\
  24:          1          0  IO-APIC   5-edge      ACPI:Ged
  36:          7       2241  PCI-MSIX-0000:00:02.0   1-edge      nvme0q1
 LOC:      99413     108127   Local timer interrupts
+NMI:          -          -   Non-maskable interrupts
+ 37:          1          1
 ERR:          0
 """
 

@@ -129,13 +129,18 @@ def test_a_cpu_that_cannot_be_measured_is_refused(
 # --- duration -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("isa", ramp.ISAS)
-@pytest.mark.parametrize("seconds", [1.0, 5.0, 60.0])
-def test_all_runs_together_take_the_requested_time(isa: str, seconds: float) -> None:
+@pytest.mark.parametrize(("isa", "seconds", "idle_ms", "phases"), [
+    ("scalar", 1.0, 100, [0.1]), ("scalar", 5.0, 500, [0.5]), ("scalar", 60.0, 500, [11.5]),
+    ("avx2", 4.0, 400, [0.2, 0.1, 0.1]), ("avx512", 60.0, 500, [5.75, 2.875, 2.875]),
+])  # fmt: skip
+def test_all_runs_together_take_the_requested_time(
+    isa: str, seconds: float, idle_ms: int, phases: list[float]
+) -> None:
     work = ramp.workload(isa, seconds)
-    load = sum(span for _, span in work.phases)
-    assert ramp.RUNS * (work.idle_ns / 1e9 + load) == pytest.approx(seconds)
-    assert work.phases[0][0] == work.phases[-1][0] == isa
+    assert work.idle_ns == idle_ms * 1_000_000
+    assert [name for name, _ in work.phases] == [isa, "scalar", isa][: len(phases)]
+    assert [length for _, length in work.phases] == pytest.approx(phases)
+    assert ramp.RUNS * (idle_ms / 1e3 + work.load_s) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(("tsc_hz", "blocks"), [(2.1e9, 55), (4e9, 104), (1e6, 1)])

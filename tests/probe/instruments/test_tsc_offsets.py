@@ -61,8 +61,9 @@ def test_a_clock_that_was_set_has_no_offset() -> None:
 def test_all_of_few_cpus_or_a_spread_of_many_are_measured() -> None:
     assert timers.spread_cpus([0, 3, 5]) == [0, 3, 5]
     many = timers.spread_cpus(range(0, 2048, 2))
-    assert len(many) == timers.MAX_CPUS
-    assert (many[0], many[-1]) == (0, 2046)
+    assert len(many) == 64
+    assert (many[0], many[1], many[-1]) == (0, 32, 2046)
+    assert timers.spread_cpus(range(64)) == [*range(64)]
     assert sorted(set(many)) == many
 
 
@@ -97,6 +98,9 @@ def test_obstacles_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(timers, "lib", library)
         silent = timers.measure_offsets([cpu, 7], 1.0, 2e9)
         assert silent == [timers.Offset(7, cpu, 0, why=reason)]
+        # the time of many CPUs is limited together
+        many = timers.measure_offsets([cpu, *range(7, 12)], 1.0, 2e9)
+        assert {each.why for each in many} == {reason.replace("250", "200")}
     rows = [
         *readings_of_clocks([(1, 50, 50)], 0, 1.0, (0, 0)),
         *readings_of_clocks([(1, 50, 50)], 5000, 1.0, (0, 0)),

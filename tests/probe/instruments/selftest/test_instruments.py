@@ -156,6 +156,23 @@ def test_a_working_instrument_reports_its_measurement() -> None:
     assert (heat["values"], heat["unit"]) == ([71], "°C")
 
 
+def test_flags_report_their_polls_and_the_bits_that_were_set() -> None:
+    source, parts = Source({"ref": 1.0}, {}), ["PROCHOT", "thermal", "power"]
+    counter = Counter("limit_reasons", "", "1", "made", "flags", columns=4, parts=parts)
+    source.hello.blocks.append(wire.Block("flags", "package", [counter]))
+    frames = source.poll()
+    for second, frame in enumerate(frames):
+        stamps = [second * HZ, second * HZ, 0, 0, wire.ROW_SAMPLED]
+        values = [10 * second, 0, 3 * second, 7]  # "power" was set before the test only
+        frame.blocks["flags"] = synth.packed([stamps], [0b1111], values)
+    polls = iter([frames, []])
+    source.poll = lambda: next(polls)  # type: ignore[method-assign]
+    rows = instruments.report(log_of(source), SPAN, (), "auto")["instruments"]
+    (row,) = [row for row in rows if row["instrument"] == "limit reasons, MSR"]
+    measured = {"counter": "limit_reasons", "values": [10], "unit": "polls", "bits": ["thermal"]}
+    assert (row["verdict"], row["measured"]) == ("works", [measured])
+
+
 def test_an_absent_instrument_has_a_reason() -> None:
     result = verdicts()
     assert {result[name]["verdict"] for name in ("HSMP", "top-down", "turbo ceiling")} == {

@@ -3,6 +3,7 @@ tests/native/test_loops.c, and a second time here by its disassembly."""
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import threading
@@ -15,6 +16,7 @@ import pytest
 from c_programs import listing
 
 from perfprobe.errors import Unavailable
+from perfprobe.instruments import disturbance
 from perfprobe.instruments.selftest import load
 
 KINDS = {
@@ -78,6 +80,21 @@ def test_the_threads_of_a_core_have_different_patterns(monkeypatch: pytest.Monke
     patterns = {cpu: (do.args[0] - begin_ns, do.args[2]) for cpu, do in work.items()}
     first, second = (0, 40_000_000), (20_000_000, 50_000_000)
     assert patterns == {0: first, 4: second, 8: first, 5: first}
+
+
+def test_other_tasks_have_at_most_the_ticks_that_the_pattern_did_not_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """16 ticks of 10 ms are unexplained; the bound adds two ticks and two standard deviations."""
+    span = load.WorkSpan(0, 1, 0, 1, 90_000_000, 0)
+    ticks = iter([{0: [0] * 8, 1: [0] * 8}, {0: [20, 0, 5, 90, 0, 0, 0, 0], 1: [0] * 8}])
+    monkeypatch.setattr(load, "run_pinned", lambda _: {0: [span], 1: [span], 2: [span]})
+    monkeypatch.setattr(disturbance, "read_ticks", lambda: next(ticks))
+    runs = load.run_patterns([[0, 1], [2]])
+    assert runs.other_tasks_s == pytest.approx({0: 0.26, 1: 0.02, 2: math.inf})
+    assert runs.is_conclusive([0], 1.3)
+    assert not runs.is_conclusive([0], 1.29)
+    assert not runs.is_conclusive([1, 2], 1e9)
 
 
 def test_turns_between_unevenly_spaced_marks() -> None:

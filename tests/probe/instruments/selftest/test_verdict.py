@@ -13,7 +13,7 @@ import synth
 
 from perfprobe import wire
 from perfprobe.instruments import timers
-from perfprobe.instruments.selftest import cpu_checks, run, verdict
+from perfprobe.instruments.selftest import cpu_checks, load, run, verdict
 from perfprobe.instruments.selftest.load import CounterAdvance, FrameLog
 from perfprobe.instruments.selftest.verdict import Check, Outcome
 from perfprobe.instruments.timers import Exchange
@@ -55,6 +55,15 @@ def test_tolerances_follow_from_what_disturbs_a_count() -> None:
         *((f"{state}_s", 2) for state in ("neither", "lp0", "lp1", "both")),
         *((event, 3) for event in ("one_thread", "any_thread", "distributed")),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("end", "usable"), [(1300, True), (1299, False)])
+def test_reads_must_span_a_third_of_a_run(end: int, usable: bool) -> None:
+    result = CounterAdvance(1000, end, 5.0)
+    log = cast("FrameLog", SimpleNamespace(advance=lambda *_, **__: result))
+    span = load.WorkSpan(0, 2000, 0, 2000, 2000, 0)
+    window = cpu_checks.LoopWindow(log, 0, 0, load.LoopRun(0, 1, (1000, 1500, 2000), span))
+    assert window.advance("x") == (result if usable else None)
 
 
 CHECK = Check("x", "", "", 0.01, "")
@@ -102,7 +111,10 @@ def test_the_worst_undisturbed_cpu_decides() -> None:
 def test_offset_tscs_are_judged_by_their_distance(monkeypatch: pytest.MonkeyPatch) -> None:
     """A message takes 300 ns, and the CPUs' counters differ."""
     home = min(os.sched_getaffinity(0))
-    for apart, expected in ((-50_000_000, "unusable"), (-2000, "close"), (100, "trusted")):
+    for apart, expected in (
+        (-50_000_000, "unusable"), (-2000, "close"), (1410, "close"), (1390, "trusted"),
+        (100, "trusted"),
+    ):  # fmt: skip
         there = [Exchange(i, i + 300 + apart, i + 600) for i in range(10**9, 10**9 + 9000, 900)]
         monkeypatch.setattr(timers, "exchange_stamps", lambda *_, there=there: there)
         ((check, outcome),) = cpu_checks.offset_outcomes([home, home + 1], 1e9)
