@@ -106,14 +106,19 @@ static void test_refusals(void)
     pp_free(NULL);
 }
 
-/* Each lane on its CPU, after the deadline, with stamps in order. */
+static uint64_t now_by(uint32_t stamp)
+{
+    return stamp == PP_STAMP_RAW ? pp_clock_ns(CLOCK_MONOTONIC_RAW) : pp_rdtsc();
+}
+
+/* Each lane on its CPU, after the deadline, with stamps of the configured clock in order. */
 static void test_own_cpu(uint32_t stamp)
 {
     int cpus[2], n = own_cpus(cpus);
     pp_config config = {.period_ns = 10 * MS, .words = ROWS * ROW, .ring = 8, .stamp = stamp,
                         .check_cpu = 1};
     pp_sampler *s;
-    uint64_t round = 0;
+    uint64_t round = 0, begun = now_by(stamp);
 
     CHECK(pp_new(&config, &s) == 0);
     for (int i = 0; i < n; i++)
@@ -125,7 +130,7 @@ static void test_own_cpu(uint32_t stamp)
         round = next_sampled(s, round, (uint32_t)i);
         due = pp_start_ns(s) + (round - 1) * config.period_ns;
         CHECK(!(head[4] & (PP_ROW_ELSEWHERE | PP_ROW_UNPINNED)));
-        CHECK(head[0] < head[1]);
+        CHECK(begun < head[0] && head[0] < head[1] && head[1] < now_by(stamp));
         CHECK(due + head[2] < pp_clock_ns(CLOCK_MONOTONIC));
         CHECK(head[2] < config.period_ns); /* else it belongs to a later round */
         CHECK(valid_of((uint32_t)i) == 1 << 2);
