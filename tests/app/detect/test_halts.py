@@ -101,11 +101,11 @@ def test_exact_idle_time_hides_no_loss() -> None:
     entries = synth.counter("idle_entries", "1")
     counted = (
         busy_stream(entries)
-        .advance(3, ref=0.5 * TSC, idle_s=0.5, idle_entries=100)
+        .advance(3, ref=0.5 * TSC, idle_s=0.5, idle_entries=3300)
         .advance(5, ref=0.49 * TSC)
     )
     assert counted.spans() == [(6, None)]
-    often = busy_stream(entries).advance(5, ref=0.49 * TSC, idle_s=0.5, idle_entries=1e4)
+    often = busy_stream(entries).advance(5, ref=0.49 * TSC, idle_s=0.5, idle_entries=3500)
     assert often.spans() == []
 
 

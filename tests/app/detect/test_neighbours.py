@@ -114,6 +114,14 @@ def test_a_sibling_that_takes_a_quarter_is_named() -> None:
     assert play.ended[0].end_ns == 70 * SAMPLE_NS
 
 
+@pytest.mark.parametrize(("ipc", "lasts"), [(1.88, True), (1.92, False)])
+def test_a_loss_to_a_sibling_continues_above_a_lower_limit(ipc: float, *, lasts: bool) -> None:
+    play = play_with_sibling()
+    play.loads(c0=CpuLoad(1.0, ipc=ipc))
+    play.run(20, tasks={"0": LMP, "2": STREAM})
+    assert bool(play.running) == lasts
+
+
 @pytest.mark.parametrize("next_task", [None, [4000, "other", 0.95], [4002, "lmp", 0.95]])
 def test_the_ipc_alone_of_a_task_is_not_used_for_the_next_one(next_task: list[object]) -> None:
     """The task ends, executes another program, or its CPU runs another process."""

@@ -265,8 +265,9 @@ def test_rules_have_words_where_there_is_room() -> None:
     line = charts.ChartColumn("─  ", ("text",) * 3)
     chart = charts.add_rules([line] * 6, {0: "ab", 3: "cd"})
     assert text(chart) == ["──────", "│ab│  ", "│  │cd"]
-    chart = charts.add_rules([line] * 6, {0: "ab", 1: "cd", 4: "ef"})
-    assert text(chart) == ["──────", "││cd│ ", "││  │ "]
+    blank = charts.ChartColumn("   ", ("text",) * 3)
+    chart = charts.add_rules([line, blank] * 3, {0: "a", 2: "c", 4: "ef"})
+    assert text(chart) == ["─ ─ ─ ", "│ │c│ ", "│ │ │ "]
 
 
 def test_steal_is_drawn_from_the_top() -> None:

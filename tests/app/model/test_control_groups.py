@@ -53,6 +53,15 @@ def record(group: str = "/a", *, cpus: Any = 0.5, counts: tuple[Any, ...] = (10,
     return {"quotas": {"groups": {group: [cpus, *counts]}, "pids": {"7": [*pids]}}}
 
 
+def test_the_number_of_groups_is_limited() -> None:
+    quotas = Quotas()
+    for count in (1024, 1025):
+        groups = {f"/{number}": [0.5, 10 * count, 5, 0] for number in range(count)}
+        quotas.read_records({"quotas": {"groups": groups, "pids": {}}})
+    assert len(quotas.by_group) == 1024
+    assert quotas.by_group["/7"].newest_periods[0] == 10, "its count is still read"
+
+
 def test_counts_of_a_quota_start_with_its_first_record() -> None:
     quotas = Quotas()
     for counts in ((10, 5, 7e5), (30, 9, 1e6), (40, 9, 1e6), (20, 9, 1e6), (25, 10, 1.5e6)):
