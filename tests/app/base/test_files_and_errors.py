@@ -74,6 +74,21 @@ def test_a_file_of_the_user_is_read_up_to_its_maximum_size(
     assert files.read_own_file(tmp_path / "own", max_bytes) == content
 
 
+def test_a_counter_stays_wrong_until_all_its_checks_are_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+    def save(wrong: list[str], *checks: tuple[str, str, bool]) -> None:
+        rows = [dict(zip(("counter", "verdict", "disturbed"), row, strict=True)) for row in checks]
+        files.save_findings({"boot_id": "b", "time": 1, "wrong": wrong, "checks": rows})
+
+    save(["a", "b", "c", "d"])
+    save(["e"], ("a", "trusted", False), ("a", "wrong", False), ("b", "wrong", False),
+         ("b", "trusted", False), ("c", "trusted", True), ("d", "close", False))  # fmt: skip
+    assert files._saved_wrong_counters("b") == ["e", "a", "b", "c"]
+
+
 @pytest.mark.parametrize(("path", "follow"), [
     ("a/b/c", False), ("a/link/c", False), ("a/link", True), ("a/loop", True), ("a/none/c", False),
 ])  # fmt: skip

@@ -31,6 +31,7 @@ from perftop.session.values import (
     lasting_reasons,
     mean_ceiling,
     suspect_rows,
+    unaccounted_text,
 )
 
 
@@ -125,6 +126,16 @@ def test_numbers_of_an_l3_are_those_of_its_cpus_in_all_outputs() -> None:
 
 
 # --- columns of a table of CPUs
+
+
+@pytest.mark.parametrize(("busy", "known_share", "text"), [
+    (0.05, 0.0, ""), (0.0501, 0.0, "not seen 100 %"), (0.5, 0.25, ""), (0.5, 0.24, "not seen 52 %"),
+])  # fmt: skip
+def test_more_than_half_of_the_busy_time_is_unaccounted_for(
+    busy: float, known_share: float, text: str
+) -> None:
+    assert unaccounted_text(busy, known_share) == text
+
 
 LOADS = {0: CpuLoad(0.9, hz=2.401e9), 1: CpuLoad(0.3, hz=2.404e9), 2: CpuLoad(0.3, hz=2.9e9),
          3: CpuLoad(0.0)}  # fmt: skip
