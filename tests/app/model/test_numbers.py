@@ -77,7 +77,7 @@ def test_values_have_a_heading_and_a_text(key: str, value: float, heading: str, 
 
 
 @pytest.mark.parametrize(("value", "digits", "text"), [
-    (0.001234, 4, "0.0012"), (12.3456, 4, "12.35"), (123456.0, 4, "123456"), (1.5, 3, "1.50"),
+    (0.001234, 4, "0.0012"), (12.3456, 4, "12.35"), (123456.0, 4, "123456"), (1.0, 3, "1.00"),
 ])  # fmt: skip
 def test_values_are_rounded_to_significant_digits(value: float, digits: int, text: str) -> None:
     assert format_significant(value, digits) == text

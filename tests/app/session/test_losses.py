@@ -338,19 +338,21 @@ def test_a_history_keeps_ten_minutes_or_a_whole_recording_in_longer_steps(
 
 
 def test_hints_are_checked_and_limited() -> None:
-    rows: list[object] = [["softirq", f"f{n}", 7, "x", SECOND] for n in (*range(1025), 0)]
+    rows = [["softirq", f"f{n}", 7, "x", SECOND] for n in (*range(1025), 0)]
     log = [["oom", f"n{n}", 2] for n in (*range(65), 0)] + [["oom", "n1", 0], ["oom", "n1", 1]]
     groups = {"/a": [100, 2, 3, 4], "/b": [100, 0, 3, 4], "/c": [0, 2, 3, 4], "/d": [100, 2, 0, 4]}
-    records = {"kernel_log": log, "memory": {"groups": groups, "pids": {}}}
     hints = RecordHints()
     for span_ns in (SECOND, 0):
-        kernel = {"span_ns": span_ns, "functions": [*rows, ["softirq", "f1", 7, "x", 0]]}
-        hints.read_records({"kernel": kernel} | (records if span_ns else {}))
+        functions = [["softirq", "no time", 7, "x", 0], *rows]
+        memory = {"groups": groups if span_ns else {"/a": [100, 0, 3, 4]}, "pids": {}}
+        kernel = {"span_ns": span_ns, "functions": functions}
+        hints.read_records({"kernel": kernel, "memory": memory, "kernel_log": log})
+        log = []
     seconds = [hints.kernel_s[KernelWork("softirq", f"f{n}", 7, "x")] for n in range(1024)]
     assert (seconds, len(hints.kernel_s)) == ([2.0] + [1.0] * 1023, 1024)
     assert hints.kernel_span_s == 1.0
     assert [*hints.messages.values()] == [4, 3] + [2] * 62
-    assert list(hints.groups_at_limit) == ["/a"]
+    assert [(name, g.pages_read_back) for name, g in hints.groups_at_limit.items()] == [("/a", 3)]
 
 
 def test_losses_of_parts_of_a_step_are_interpolated_in_that_step() -> None:
