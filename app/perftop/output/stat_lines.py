@@ -248,9 +248,13 @@ def episode_line(session: Session, episode: Episode, *, is_start: bool = False) 
 
 # --- Tables of intervals: the numbers that they show.
 
-DEFAULT_COLUMNS = ("util", "busy_hz", "net_hz", "halt", "idle", "poll", "involuntary", "steal",
-                   "ipc", "kernel_cycles", "kernel_instructions")  # fmt: skip
+DEFAULT_COLUMNS = ("util", "user", "system", "busy_hz", "net_hz", "halt", "idle", "poll",
+                   "involuntary", "steal", "ipc", "kernel_cycles",
+                   "kernel_instructions")  # fmt: skip
 """Keys of the default columns: the most useful metrics that fit on one line."""
+PRESSURES = "pressure_cpu", "pressure_io", "pressure_memory"
+TICK_COLUMNS = {"user", "system"}
+"""Default columns only where no counter tells user from kernel time."""
 SCREEN_LINES = 24
 """Lines between two headings if the height of the terminal is unknown."""
 NAME_WIDTH, TIME_WIDTH, STATE_WIDTH, MIN_WIDTH = 5, 10, 9, 6
@@ -267,7 +271,8 @@ def chosen_numbers(session: Session, requested_keys: Sequence[str] | None) -> tu
     states of cores are not included (see `has_states`)."""
     variants = session.evaluator.variants
     if requested_keys is None:
-        keys = [key for key in DEFAULT_COLUMNS if variants[key]]
+        unused = TICK_COLUMNS if variants["kernel_cycles"] else ()
+        keys = [key for key in DEFAULT_COLUMNS if variants[key] and key not in unused]
         keys += [key for key in variants if key.startswith(EVENT_PREFIX) and variants[key]]
     else:
         omitted_keys = {"smt", "task", *STATES}
@@ -435,6 +440,11 @@ def _machine_lines(session: Session, interval: Interval) -> list[str]:
         time += f"  counters multiplexed: active for at least {lowest_share} %, counts are scaled"
     lines = ["", time]
 
+    pressures = [NUMBERS[key] for key in PRESSURES if isfinite(interval.machine.get(key, nan))]
+    if pressures:
+        texts = [f"{n.title} {number_text(n, interval.machine[n.key])} %" for n in pressures]
+        waits = " · ".join(text.removeprefix("waits ") for text in texts)
+        lines.append(f"tasks wait {waits}")
     for i, cpus in enumerate(session.hello.packages):
         values = {name: float(values[i]) for name, values in interval.packages.items()}
         power, limit, dram, share = (

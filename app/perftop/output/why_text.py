@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isfinite
+from math import isfinite, nan
 
 from perftop.base.text import (
     MISSING,
@@ -135,6 +135,12 @@ class _Answer:
         text = f"Nothing {slowing_text} {self.name} down ({lost_percent} % lost in total)."
         if not report.totals.times.has_waits:
             text = f"No slowdown of {self.name} was found; how long tasks waited is not known."
+            share = report.interval.machine.get("pressure_cpu", nan)
+            if report.job is None and share >= MIN_SHARE:
+                waited = (
+                    f"{self.verb('waits', 'waited')} for a CPU {_share_text(share)} of the time"
+                )
+                text = f"Some task {waited}; which one is not known after so short a time."
         elif report.has_missed_tasks:
             text = f"Nothing was seen to slow {self.name} down, but {self.observed_share_text()}."
         bounds = [clue.highest_share for clue in report.clues if isfinite(clue.highest_share)]
