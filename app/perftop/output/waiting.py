@@ -179,7 +179,7 @@ def _group_finding(
     all_times, more = sum_times(located_tasks.values()), ""
     if job is None and all_times.wait_s > MIN_OTHERS_FACTOR * total.wait_s:
         evidence.append(f"all tasks {all_times.wait_s:.2f} of {all_times.wanted_s:.1f} s")
-        more = "; other tasks waited, too" if report.past_tense else "; other tasks wait, too"
+        more = "; others too"
 
     subject = _waiters_text(waiters, with_threads=job is not None)
     if has_threads and len(waiters.members) == 1:
@@ -386,8 +386,7 @@ def _find_reason(
         if not awaited_tasks:
             evidence.append(f"most of {UNKNOWN_NEIGHBOUR}" if rivals.ran_s else UNKNOWN_NEIGHBOUR)
         for (pid, comm), ran_s in [*rivals.ran_s.items()][:1]:
-            name = f"{_task_name(session, pid, comm)}[{pid}]"
-            evidence.append(f"{name} ran longest there: {ran_s:.2f} s")
+            evidence.append(f"{_task_name(session, pid, comm)}[{pid}] ran there {ran_s:.2f} s")
     for pid, comm in rivals.neighbours[:1]:
         owner = process_owner(session.details.get(str(pid), {}))
         if owner and not has_only_id(owner):

@@ -36,7 +36,7 @@ INDENT = 10
 """Width in columns of the marker and the number before the text."""
 LABEL_WIDTH, TRY_WIDTH = 11, 10
 """Width in columns of labels such as `not seen`, and of the labels of a cause, such as `try:`."""
-MIN_WANTED_SHARE = 0.9
+MIN_WANTED_SHARE = 0.75
 """Minimum share of the elapsed time that a job must have run or waited for its losses to be given
 as shares of its time. With less, it also slept, and the answer says how long it wanted a CPU."""
 MIN_DISK_SHARE = 0.5

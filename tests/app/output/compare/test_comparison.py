@@ -274,7 +274,7 @@ def test_the_scale_covers_all_clear_intervals_and_half_of_the_others(
         for end in ends
     ]
     lines = text.lines([dataclasses.replace(result, rows=rows)], ("A", "B"))
-    assert f"-{scale} " in next(line for line in lines if line.endswith("verdict"))
+    assert f"−{scale} " in next(line for line in lines if line.endswith("verdict"))
 
 
 def test_open_questions_have_a_way_to_answer_them() -> None:
