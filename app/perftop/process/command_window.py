@@ -319,6 +319,7 @@ class RunNotes:
             bounds = window.bounds
             ranges = {"first_ns": bounds and bounds.first_ns, "last_ns": bounds and bounds.last_ns}
             data = {**run_fields(run), **ranges, "missed": window.missed_cpus}
+            data["remote"] = window.is_remote
             yield wire.Note("run-end", at_ns, "recorder", data)
 
 

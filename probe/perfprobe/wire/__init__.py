@@ -265,7 +265,9 @@ described in the app's `session/packing.py`.
 `hotplug` {"cpu", "online", "row": the CPU's topology row as it is now}, `warning` {"text"},
 `mark` {"label"}, `run-start` {"pid", "argv"}, `run-end` {"pid", "status", "wall_s", "user_s",
 "sys_s", "first_ns", "last_ns": the times between which all CPUs were first and last read, or null,
-"missed": CPUs for which that is not known},
+"missed": CPUs for which that is not known, "remote": whether the stream
+is of another machine than the command, whose times are then known only to within the delay of the
+connection},
 `gap` {"since_ns", "why"}: the link to the probe was broken from then to the note's time; counters
 start again in the frames after it, whose rows have ROW_REBASED,
 `echo` {"number"}: the answer to an order of the reader, at the raw time at which it was read,

@@ -303,7 +303,10 @@ def test_notes_of_a_run_are_in_order_and_not_ahead_of_the_frames(
     notes = RunNotes(window)
 
     def due(now_ns: int, *, is_over: bool = False) -> list[tuple[str, int]]:
-        due_notes = notes.due_notes(now_ns, is_over=is_over)
+        due_notes = [*notes.due_notes(now_ns, is_over=is_over)]
+        assert all(
+            n.data["remote"] is (clock == "remote") for n in due_notes if n.kind == "run-end"
+        )
         return [(note.data.get("label", note.kind), note.time_ns) for note in due_notes]
 
     assert due(1, is_over=True) == [], "the command was not started"

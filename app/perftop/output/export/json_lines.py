@@ -78,6 +78,8 @@ class RecordedCommand:
                     ranges.append((first, last))
         bounds = WindowBounds(*ranges) if len(ranges) == 2 else None
         line |= run_time_fields(self._session, start.time_ns, end.time_ns, bounds)
+        if data.get("remote") is True:  # as in run_line
+            line |= {"start": None, "end": None}
         missed_cpus = data.get("missed")
         is_valid = isinstance(missed_cpus, list) and all(type(cpu) is int for cpu in missed_cpus)
         return line | {"missed": missed_cpus if is_valid else None}

@@ -84,6 +84,9 @@ def test_the_recorded_command_is_in_the_summary(tmp_path: Path) -> None:
         **dict.fromkeys(("late_s", "switches", "page_faults", "disk_faults", "peak_bytes")),
     }  # fmt: skip
     assert _summary(tmp_path, notes[:1])["run"] is None
+    end["remote"] = True
+    far_run = _summary(tmp_path, notes)["run"]
+    assert (far_run["start"], far_run["end"], far_run["slack_s"]) == (None, None, run["slack_s"])
 
 
 def test_notes_of_a_command_are_not_trusted(tmp_path: Path) -> None:
