@@ -514,6 +514,10 @@ class JobFootprint:
         """Nanoseconds for which each thread had run and waited at its last record."""
         self._disk_ns: dict[ThreadKey, int] = {}
 
+    def reset(self) -> None:
+        """Resets the sums. The times of each thread until its last record no longer count."""
+        self.seconds, self.waited_s, self.disk_s = {}, None, None
+
     def add_record(self, watched_job: WatchedJob, time_ns: int) -> None:
         """Adds the times of the threads in the frame at `time_ns`."""
         for _ in self.steps(watched_job, time_ns):

@@ -130,12 +130,12 @@ class Session:
         self.caches = defaultdict[str, dict[Any, Any]](dict)
         """Caches of the screen, by name. They may refer to the session, with which they end."""
 
-    def _start_sums(self, root: int = -1) -> None:
+    def _start_sums(self) -> None:
         cpus = [*self.position]
         self.distribution = Distribution(self.selected, by_cpu=self._summarises_cpus)
         self.run = Span.empty(self.reader, self.now_ns)
         self._losses, self.busy_cpus = Losses(cpus), BusyCpus()
-        self.run_times = RunTimes(cpus, root, self.quotas, self.selected)
+        self.run_times = RunTimes(cpus, self.quotas, self.selected)
         self._moments = JobMoments()
         self.suspect_samples = 0
 
@@ -386,8 +386,10 @@ class Session:
     def reset_sums(self) -> None:
         """Resets all sums of the run, which start again with the next sample. Calibrations,
         episodes and marks are kept."""
-        self._start_sums(self.run_times.job.root)
-        self.frames = min(self.frames, 1)
+        job = self.run_times.job
+        job.reset()
+        self._start_sums()
+        self.run_times.job, self.frames = job, min(self.frames, 1)
 
     def track_losses(self, root: int = -1, *, losses_only: bool = False) -> None:
         """Starts to add up the times of tasks and the time lost to each cause, for `lost_time` and

@@ -218,17 +218,17 @@ class RunTimes:
     """Times of the watched job's threads and of the busiest tasks."""
 
     def __init__(
-        self, cpus: Sequence[int], root: int = -1, quotas: Quotas | None = None,
+        self, cpus: Sequence[int], quotas: Quotas | None = None,
         cpu_indexes: Collection[int] | None = None,
     ) -> None:  # fmt: skip
-        """`cpus`: CPU numbers in the order of the returned arrays. `root`: as in JobFootprint.
-        `quotas`: those of the stream, which another object updates. `cpu_indexes`: indexes of the
-        CPUs whose tasks count; None: all. The job counts on all CPUs."""
+        """`cpus`: CPU numbers in the order of the returned arrays. `quotas`: those of the stream,
+        which another object updates. `cpu_indexes`: indexes of the CPUs whose tasks count; None:
+        all. The job counts on all CPUs."""
         self._position = {cpu: index for index, cpu in enumerate(cpus)}
         counted_indexes = range(len(cpus)) if cpu_indexes is None else cpu_indexes
         self._task_cpus = [str(cpu) if i in counted_indexes else "" for i, cpu in enumerate(cpus)]
         """Key of each CPU in a record of tasks; '' for CPUs that do not count."""
-        self.job = JobFootprint(root)
+        self.job = JobFootprint(-1)
         self.threads: dict[ThreadKey, TaskTimes] = {}
         """Times of the watched job's threads, by PID and thread ID."""
         self._tasks: dict[TaskKey, TaskTimes] = {}

@@ -213,7 +213,8 @@ def test_the_number_of_kept_threads_and_tasks_is_limited(
     for module in (tasks, task_times):
         monkeypatch.setattr(module, "MAX_TIMED_THREADS", 8)
     monkeypatch.setattr(task_times, "MAX_TASKS", 8)
-    job, times = WatchedJob(str(ROOT)), RunTimes([0], ROOT)
+    job, times = WatchedJob(str(ROOT)), RunTimes([0])
+    times.job.root = ROOT
     for step, first in enumerate(range(200, 240, at_once), 1):
         tids = range(first, first + at_once)
         threads = {str(tid): [tid, "job", 0, MS, MS, 0, 0] for tid in tids}
@@ -297,6 +298,24 @@ def test_a_child_counts_from_its_start_if_the_recorder_started_the_job(
     session.run_times.threads = {(102, 102): TaskTimes("ld", 9.0)}
     named = report(session).job
     assert named == ("make" if watch == str(ROOT) else "ld")
+
+
+def test_a_phase_has_no_times_of_earlier_phases() -> None:
+    """A thread that was already running when a phase began counts from its last record."""
+    machine = Machine(cores=2, changes={"watch": str(ROOT)})
+    session = Session(machine.hello)
+    session.track_losses(ROOT)
+    for seq in range(1, 5):
+        ns = 100 * seq * MS
+        threads = {str(tid): [tid, "job", 0, ns, ns, 0, 0] for tid in (ROOT, 101)}
+        record = {"threads": threads, "disk": {"101": ns}}
+        session.apply(machine.frame(seq, records={"watched": record}))
+        if seq == 3:
+            session.reset_sums()
+    times = session.run_times
+    assert [*times.job.seconds.values()] == pytest.approx([0.2])
+    assert (times.job.waited_s, times.job.disk_s) == pytest.approx((0.2, 0.1))
+    assert [task.run_s for task in times.threads.values()] == pytest.approx([0.1, 0.1])
 
 
 LD = TaskSnapshot({"2": [7, "ld", 1.0], "0": [8, "idler", 0.1]})
