@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from math import isnan
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,7 +35,15 @@ MIN_WIDTH_FOR_CAUSE = 100
 _LOSS_RANK = 6
 """Rank of the loss. Those of the columns are 0 to 5, from left to right."""
 GAP, NARROW_GAP = 3, 2
-"""Cells between two numbers in a wide and in a narrow line."""
+"""Cells between two columns; the narrow gap is used if it makes room for one more column."""
+
+
+class _Layout(NamedTuple):
+    pieces: dict[int | None, list[Piece]]
+    """The pieces of each package, by rank."""
+    columns: list[tuple[int, int]]
+    """Rank and width of each column that fits, which all packages share."""
+    gap: int
 
 
 class PackageLines:
@@ -44,8 +53,8 @@ class PackageLines:
         """`episodes`: the episodes in the interval that the lines are about."""
         self._session, self._interval = episodes.session, episodes.interval
         self._cores, self._episodes, self._clock = cores, episodes, clock
-        self._layouts: dict[int, tuple[dict[int | None, list[Piece]], list[tuple[int, int]]]] = {}
-        """By size of the lines: the parts of each package, and the columns that all share."""
+        self._layouts: dict[int, _Layout] = {}
+        """Layouts by size of the lines."""
 
     @cached_property
     def victims(self) -> Mapping[int, RowEpisode]:
@@ -59,15 +68,15 @@ class PackageLines:
         or, for a folded package without rows, with a bar of SMT states, averaged over its cores."""
         if size not in self._layouts:
             self._layouts[size] = self._layout(size)
-        pieces_by_package, shared_columns = self._layouts[size]
-        pieces = dict(pieces_by_package[package])
+        layout = self._layouts[size]
+        pieces = dict(layout.pieces[package])
         columns: list[Piece] = []
-        for rank, cells in shared_columns:
+        for rank, cells in layout.columns:
             runs = pieces.get(rank, [])
             columns.append((rank, [*runs, (" " * (cells - width(runs)), "text")]))
         if loss := pieces.get(_LOSS_RANK):
             columns.append((0, loss))
-        runs = cut_runs(fit_line(columns, size - 2, _gap(size)), 0, size - 2)
+        runs = cut_runs(fit_line(columns, size - 2, layout.gap), 0, size - 2)
         room = size - width(runs) - 2
         if is_folded and room >= MIN_BAR_WIDTH:
             _, _, cores = self._cores.package_rows(package)
@@ -78,18 +87,19 @@ class PackageLines:
                 return [*runs, ("  ", "text"), *bar, (" ", "text")]
         return [*runs, (" " + theme.RULE * room, "rule"), (" ", "text")]
 
-    def _layout(self, size: int) -> tuple[dict[int | None, list[Piece]], list[tuple[int, int]]]:
-        """Returns the parts of each package, and rank and width of each shared column that fits."""
+    def _layout(self, size: int) -> _Layout:
         packages = dict.fromkeys(package for package, _ in self._cores.rows_by_group)
         pieces = {package: self._pieces(package, size) for package in packages}
         widths = dict.fromkeys(range(_LOSS_RANK), 0)
         for rank, runs in chain.from_iterable(pieces.values()):
             if rank != _LOSS_RANK:
                 widths[rank] = max(widths[rank], width(runs))
-        gap = _gap(size)
         parts: list[Piece] = [(rank, [(" " * n, "text")]) for rank, n in widths.items() if n]
-        fitting = pieces_that_fit(parts, size - 2 + gap, gap)
-        return pieces, [(rank, width(runs)) for rank, runs in fitting]
+        gap, fitting = GAP, pieces_that_fit(parts, size - 2 + GAP, GAP)
+        narrow = pieces_that_fit(parts, size - 2 + NARROW_GAP, NARROW_GAP)
+        if len(narrow) > len(fitting):
+            gap, fitting = NARROW_GAP, narrow
+        return _Layout(pieces, [(rank, width(runs)) for rank, runs in fitting], gap)
 
     def _pieces(self, package: int | None, size: int) -> list[Piece]:
         interval = self._interval
@@ -157,7 +167,3 @@ class PackageLines:
         loss_name = kind_of(victim_episodes[causes.index(cause)]).loss_text if has_cause else ""
         text = f"{count} of {count_noun(len(rows), unit)} {loses} {loss_name}".rstrip()
         return [(text, "text")]
-
-
-def _gap(size: int) -> int:
-    return GAP if size >= MIN_WIDTH_FOR_CEILING else NARROW_GAP
