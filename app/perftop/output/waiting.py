@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, product
 from math import inf
 from typing import Any
 
@@ -28,7 +28,7 @@ from perftop.model.control_groups import (
 )
 from perftop.model.kinds import cause_of
 from perftop.output.report import MAX_CAUSES, MIN_VICTIM_SHARE, Finding, Report
-from perftop.output.sentences import MAX_SENTENCE, cpus_text, short_cpus_text
+from perftop.output.sentences import MAX_SENTENCE, MAX_SHORT_CPUS, cpus_text, short_cpus_text
 from perftop.session.interval import Interval
 from perftop.session.losses import WAIT_CAUSE
 from perftop.session.session import Session
@@ -188,13 +188,13 @@ def _group_finding(
     if job is None and len(waiters.members) == 1 and has_namesake:
         subject += f"[{min(waiters.pids)}]"
     verb = "waited" if report.past_tense else "waits" if is_single else "wait"
-    cpus_name = short_cpus_text(session.topology, cpus)
+    places = [short_cpus_text(session.topology, cpus, n) for n in (MAX_SENTENCE, MAX_SHORT_CPUS)]
     is_everywhere = len(cpus) == len(session.selected)
-    ends = ["for a CPU" if is_everywhere else f"for {cpus_name}"]
+    ends = ["for a CPU"] if is_everywhere else [f"for {place}" for place in places]
     if reason.awaited_tasks:
-        on_cpus = "" if is_everywhere else f" on {cpus_name}"
+        on_cpus = [""] if is_everywhere else [f" on {place}" for place in places]
         awaited = join_words(reason.awaited_tasks), reason.awaited_summary
-        ends = [f"{reason.preposition} {names}{on_cpus}" for names in awaited]
+        ends = [f"{reason.preposition} {''.join(parts)}" for parts in product(awaited, on_cpus)]
     is_own = OWN_TASKS in reason.awaited_tasks
     victim = [TaskOnCpu(min(waiters.pids), waiters.name, cpus[0])] if is_own else []
     neighbours = [
@@ -207,13 +207,11 @@ def _group_finding(
     share = lost_percent(total.wait_s, total.wanted_s)
     lost_text = f"{bound_text}{share} of {'its' if is_single else 'their'} time"
     headlines = [f"{subject} {verb} {lost_text} {end}" for end in ends]
-    pair: list[str] = []
-    if job is None and len(cpus) == 1:
-        pair = _equal_pair_names(located_tasks, cpus[0], reason.neighbours, waiters.pids)
-    if pair:
+    pair = _equal_pair_names(located_tasks, cpus, reason.neighbours, waiters.pids)
+    if job is None and pair:
         share_verb, wait_verb = ("shared", "waited") if report.past_tense else ("share", "waits")
         headlines = [
-            f"{' and '.join(pair)} {share_verb} {cpus_name}: each {wait_verb} {share} of its time"
+            f"{' and '.join(pair)} {share_verb} {places[0]}: each {wait_verb} {share} of its time"
         ]
     return replace(
         finding, text=f"{subject} {verb} {ends[0]}{more}",
@@ -537,12 +535,12 @@ def _short_lived_processes(
 
 
 def _equal_pair_names(
-    tasks: Tasks, cpu: int, neighbours: Sequence[tuple[int, str]], pids: Collection[int]
+    tasks: Tasks, cpus: list[int], neighbours: Sequence[tuple[int, str]], pids: Collection[int]
 ) -> list[str]:
-    """Returns the names of two tasks that share a CPU about equally; [] if there are more, or if
+    """Returns the names of two tasks that share one CPU about equally; [] if there are more, or if
     one waits much more than the other, hardly at all, or mostly while a third task runs."""
     pair = [(pid, comm, task) for (pid, comm, task_cpu), task in tasks.items()
-            if task_cpu == cpu and (pid in pids or (pid, comm) in neighbours)]  # fmt: skip
+            if [task_cpu] == cpus and (pid in pids or (pid, comm) in neighbours)]  # fmt: skip
     if len(pair) != 2 or len(pids) + len(neighbours) != 2:
         return []
     times = [task for _, _, task in pair]

@@ -149,6 +149,17 @@ def test_a_short_headline_does_not_say_that_tasks_wait_only_for_each_other(
     assert result.headline.endswith(end)
 
 
+def test_the_list_of_cpus_is_whole_if_it_fits_the_headline() -> None:
+    cpus = [0, 2, 5, 7, 9, 11]
+    threads = {(1, cpu): task_times("job", 0.1, 0.4, cpu) for cpu in cpus}
+    others = {(7, "hog", cpu): task_times("hog", 0.4, cpu=cpu) for cpu in cpus}
+    machine = Machine(cores=8)
+    short = waits(threads, others, machine=machine)
+    assert short.headline.endswith(" hog[7] on CPUs 0,2,5,7,9,11")
+    long = waits(threads, others, "a-job-with-a-name-that-leaves-no-room", machine=machine)
+    assert long.headline.endswith(" hog[7] on CPU 0 (+5)")
+
+
 def test_tasks_of_one_name_are_told_apart_by_their_pids() -> None:
     tasks = {
         (5, "cc", 0): task_times("cc", 0.2, 0.3),
