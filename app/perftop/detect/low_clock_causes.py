@@ -35,7 +35,7 @@ REASON_CAUSES = {
 }  # fmt: skip
 """Causes by the name of a limit reason. If two reasons are equally frequent, the first has
 priority. Other reasons do not limit the clock, or their effect is unknown."""
-LICENSE_COUNTERS = "license_1", "license_2", "license_3"
+LICENSE_COUNTERS = "license_1", "license_2"
 """Counters of the cycles in which wide SIMD code lowered the clock."""
 LEVEL_PREFIX = "license_"
 """Prefix of `LICENSE_COUNTERS`. Each thread counts these cycles of its whole core, even while it is

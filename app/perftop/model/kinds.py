@@ -256,8 +256,11 @@ NEIGHBOURS: dict[str, Kind] = {
 
 
 class KindAndCause(Protocol):
-    kind: str
-    cause: str
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def cause(self) -> str: ...
 
 
 def kind_of(episode: KindAndCause) -> Kind:

@@ -22,6 +22,7 @@ from perftop.session.losses import WAIT_CAUSE, CauseKey
 from perftop.tui import fleet_state, fleet_views
 from perftop.tui.fleet_state import FleetState, plain_line
 from perftop.tui.shared import time_axis
+from perftop.tui.shared.episode_style import marker, severity_style
 from perftop.tui.shared.time_axis import Axis
 from perftop.tui.shared.verdict import (
     CALM_SIGN,
@@ -361,10 +362,9 @@ def _episode_runs(state: FleetState, episode: SharedEpisode, size: int) -> list[
     cause = fleet_state.cause_name(episode.kind, episode.cause), fleet_state.depth_text(episode)
     description = safe_cells(" · ".join([", ".join(filter(None, cause)), *names]))
     text = f"{fit(name, min(24, max(10, room // 4)))} {description}"
-    sign, sign_style = fleet_state.episode_sign(episode.kind, episode.cause)
     left_runs = [
         (f"{time_of_day(episode.start)} ", style),
-        (sign, sign_style if episode.end is None else "dim"),
+        (marker(episode), severity_style(episode) if episode.end is None else "dim"),
         (f" {fit(text, room)}", style),
     ]
     return justify(left_runs, [(length, style)], size)

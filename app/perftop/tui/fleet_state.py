@@ -15,6 +15,7 @@ from perftop.model.kinds import cause_of, kind_of_cause, severity_rank
 from perftop.session.fleet import Fleet, SharedEpisode, TableSelection
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, Machine, MachineEpisode
 from perftop.session.losses import WAIT_CAUSE, CauseKey
+from perftop.tui.shared.episode_style import marker, severity_style
 from perftop.tui.shared.keys import key_captions
 from perftop.tui.shared.row_numbers import Scale
 from perftop.tui.shared.verdict import CALM_SIGN, loss_level
@@ -130,14 +131,15 @@ def worst_marker(machine: Machine) -> Run:
     suspect counter, or for no loss; blank if its losses are unknown."""
     if not machine.is_answering:
         return SILENT_SIGN, "dim" if machine.why == "connecting" else "alarm"
-    groups = [episode.group for episode in machine.running if episode.is_wrong]
+    episodes = [episode for episode in machine.running if episode.is_wrong]
     cause = machine.cause
     if cause[0] and cause not in {episode.group for episode in machine.running}:
         return kind_of_cause(*cause).marker, "alarm" if cause[0] == WAIT_CAUSE[0] else "over"
-    if not groups:
+    if not episodes:
         normal: Run = (CALM_SIGN, "good") if isfinite(machine.numbers["lost"]) else (" ", "text")
         return (SUSPECT_SIGN, "warn") if machine.suspect_count else normal
-    return episode_sign(*min(groups, key=lambda group: severity_rank(group[0])))
+    worst = min(episodes, key=lambda episode: severity_rank(episode.group[0]))
+    return marker(worst), severity_style(worst)
 
 
 def silence_text(machine: Machine, now: float) -> str:
@@ -193,7 +195,7 @@ def _loss_wordings(machine: Machine) -> list[str]:
     text = "Nothing is slowing it down"
     last = next((e for e in reversed(machine.ended) if e.is_wrong), None)
     if last is not None and last.end is not None:
-        short_text = f"{text}; last: {episode_sign(*last.group)[0]}"
+        short_text = f"{text}; last: {marker(last)}"
         duration = long_duration(round(1e9 * (last.end - last.start)))
         end_text = time_of_day(last.end)
         long_text = f"{short_text} {short_cause(*last.group)}, {duration}, {end_text}"
@@ -282,13 +284,6 @@ def heat_scale(state: FleetState, key: str) -> Scale:
 
 
 # --- episodes
-
-
-def episode_sign(kind: str, cause: str) -> Run:
-    """Returns the marker of a running episode, in the style that the overview uses."""
-    known_kind = kind_of_cause(kind, cause)
-    style = "alarm" if known_kind.is_wrong else "warn" if kind == "suspect" else "text"
-    return known_kind.marker, style
 
 
 def cause_name(kind: str, cause: str) -> str:

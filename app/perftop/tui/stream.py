@@ -89,9 +89,9 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
     def shown_session(self) -> Session | None:
         return self.session if self.has_started else None
 
-    @property
-    def now(self) -> Interval | None:
-        """The newest interval of a live session while an earlier moment is shown; else None."""
+    def current_interval(self) -> Interval | None:
+        """Returns the newest interval of a live session, with a delay of at most REDRAW_PERIOD_NS,
+        while an earlier moment is shown; else None."""
         return None
 
     @property
@@ -159,7 +159,9 @@ class StreamSource(ScreenSource, Follower, PlaybackControls):
         message to the screen would cost 5 % of a refresh."""
         self.status = self._current_status()
         if (monitor := self.monitor) is not None:
-            state = ScreenState(self.shown_session, self.interval, self.status, self.now)
+            state = ScreenState(
+                self.shown_session, self.interval, self.status, self.current_interval()
+            )
             monitor.show_state(state)
 
     def show_notice(self, notice: str) -> None:
@@ -309,7 +311,7 @@ class LiveSource(StreamSource):
         self._recorder: ScreenRecorder | None = None
         self._last_message_s = 0.0
         self._now: Interval | None = None
-        """The last result of `now`, which changes only once in REDRAW_PERIOD_NS."""
+        """The interval that `current_interval` returned last."""
 
     async def read_data(self) -> None:
         try:
@@ -337,10 +339,9 @@ class LiveSource(StreamSource):
             self.on_interval_changed()
         super().on_interval(interval)
         last_now = self._now
-        self._has_changed |= self.is_paused and self.now is not last_now
+        self._has_changed |= self.is_paused and self.current_interval() is not last_now
 
-    @property
-    def now(self) -> Interval | None:
+    def current_interval(self) -> Interval | None:
         newest, now = self.newest_interval, self._now
         if not self.is_paused or newest is None or self.status.failure_text is not None:
             return None

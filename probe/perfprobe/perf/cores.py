@@ -38,7 +38,6 @@ from perfprobe.wire import Counter, Cpu, Missing, Multiplier, Rate
 LICENSES = {
     "license_1": "core cycles at SIMD level 1",
     "license_2": "core cycles at SIMD level 2",
-    "license_3": "core cycles at SIMD level 3",
     "license_throttle": "core cycles throttled until a SIMD level is granted",
 }
 CORE_COUNTERS = (

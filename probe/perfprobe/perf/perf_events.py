@@ -164,7 +164,7 @@ def shortage_problem(free: int, root: Path) -> Problem:
 
 # --- opening groups -------------------------------------------------------------------------------
 
-LICENSES = ("license_throttle", "license_3", "license_2", "license_1")
+LICENSES = ("license_throttle", "license_2", "license_1")
 OPTIONAL_ROLES = (*LICENSES, "smt_contention")
 """Roles of events that get a counter only if no other event needs it."""
 DROPPED_ROLES = (

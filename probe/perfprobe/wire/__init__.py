@@ -91,7 +91,7 @@ are text for people.
 | any_thread | cpu | counter | 1 | reference ticks with any thread of the core unhalted |
 | distributed | cpu | counter | 1 | reference ticks, divided among unhalted threads |
 | smi | cpu | counter | 1 | system management interrupts |
-| license_1, license_2, license_3 | cpu | counter | cycles | core cycles at that SIMD level |
+| license_1, license_2 | cpu | counter | cycles | core cycles at that SIMD level |
 | license_throttle | cpu | counter | cycles | core cycles throttled until a level is granted |
 | slots | cpu | counter | events | issue slots of the core's cycles |
 | topdown_retiring, topdown_bad_speculation | cpu | counter | events | slots in that category |

@@ -25,12 +25,12 @@ from perftop.model.kinds import Episode
 from perftop.model.numbers import METRICS, NUMBERS
 from perftop.session.history import History, Times
 from perftop.session.interval import Interval
+from perftop.session.selection import is_past
 from perftop.session.session import Session
 from perftop.session.values import mean_ceiling
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.episode_style import lowered_number
 from perftop.tui.shared.time_axis import MIN_CELL_NS, REDRAW_PERIOD_NS, Axis, BinValues
-from perftop.tui.shared.verdict import is_past
 
 MIN_WIDTH_FOR_DECIMAL = 110
 """Minimum columns of the screen for a decimal in the shares beside the bar."""

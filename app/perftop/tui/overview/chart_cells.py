@@ -18,6 +18,7 @@ from perftop.draw.columns import Run
 from perftop.model.kinds import Episode
 from perftop.model.smt import state_bounds
 from perftop.session.interval import Interval
+from perftop.session.selection import is_past
 from perftop.session.session import Session
 from perftop.tui.overview.chart_numbers import (
     CAUSES_WIDTH,
@@ -33,7 +34,6 @@ from perftop.tui.shared.cores import Core
 from perftop.tui.shared.episode_style import MIN_AWAKE_UTIL, gap_cause, is_running_at
 from perftop.tui.shared.row_numbers import ViewSettings
 from perftop.tui.shared.time_axis import Axis, BinValues, fit_axis
-from perftop.tui.shared.verdict import is_past
 
 # --- How many charts fit the overview of a small machine, and how high each of their parts is.
 

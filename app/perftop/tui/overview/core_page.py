@@ -23,6 +23,7 @@ from perftop.model.numbers import L3, NUMBERS, SMALL_SHARE_ENDS, Number
 from perftop.model.smt import STATES
 from perftop.session.history import MAX_TASKS_AGE_NS
 from perftop.session.interval import Interval
+from perftop.session.selection import is_past
 from perftop.session.session import Session
 from perftop.session.values import (
     PACKAGE_FIELDS,
@@ -50,7 +51,6 @@ from perftop.tui.shared.row_numbers import (
     session_clock_unit,
 )
 from perftop.tui.shared.tables import command_line, fit_command
-from perftop.tui.shared.verdict import is_past
 
 MIN_VALUE_WIDTH, VALUE_WIDTH = 5, 8
 """Minimum and usual width of a value, in cells."""

@@ -16,7 +16,7 @@ from perftop.draw.columns import Run
 from perftop.draw.strips import fit_runs, safe_cells
 from perftop.model import kinds
 from perftop.model.confidence import Hypervisor
-from perftop.model.kinds import KINDS, STEAL_CAUSE, Episode, kind_of
+from perftop.model.kinds import KINDS, STEAL_CAUSE, Episode, KindAndCause, kind_of
 from perftop.output.sentences import (
     MAX_SENTENCE,
     SentencePart,
@@ -26,9 +26,9 @@ from perftop.output.sentences import (
     victims,
 )
 from perftop.session.interval import Interval
+from perftop.session.selection import is_past
 from perftop.session.session import Session
 from perftop.tui.shared.cores import Cores
-from perftop.tui.shared.verdict import is_past
 
 _MAX_SENTENCES = 256
 """Maximum number of cached sentences of a session; no screen shows that many."""
@@ -41,18 +41,18 @@ def severity_key(episode: Episode) -> tuple[int, int]:
     return kinds.severity_rank(episode.kind), episode.start_ns
 
 
-def is_loss(episode: Episode) -> bool:
+def is_loss(episode: KindAndCause) -> bool:
     return kind_of(episode).is_wrong
 
 
-def severity_style(episode: Episode, *, has_ended: bool = False) -> str:
+def severity_style(episode: KindAndCause, *, has_ended: bool = False) -> str:
     """Returns the style for the severity of the episode, without alarm or warning after its end."""
     if has_ended:
         return "over" if is_loss(episode) else "dim"
     return "alarm" if is_loss(episode) else "warn" if episode.kind == "suspect" else "text"
 
 
-def marker(episode: Episode) -> str:
+def marker(episode: KindAndCause) -> str:
     return kind_of(episode).marker
 
 

@@ -27,6 +27,7 @@ from perftop.output.sentences import cause_name
 from perftop.output.sentences import group_key as cause_key
 from perftop.session.interval import Interval
 from perftop.session.losses import FIRST_VERDICT_NS, VERDICT_SPAN_NS
+from perftop.session.selection import is_past
 from perftop.session.session import Session
 from perftop.session.values import has_few_ticks
 from perftop.tui.shared import episode_style, loss_panels, tables
@@ -50,7 +51,7 @@ from perftop.tui.shared.episode_style import (
 from perftop.tui.shared.row_numbers import ViewSettings
 from perftop.tui.shared.tables import INDENT, MIN_HEIGHT_FOR_HEADINGS, title_key
 from perftop.tui.shared.time_axis import REDRAW_PERIOD_NS
-from perftop.tui.shared.verdict import Verdict, is_past, verdict_at
+from perftop.tui.shared.verdict import Verdict, verdict_at
 
 MIN_HEIGHT, MIN_HEIGHT_BELOW_CHART = 4, 13
 """Minimum height in lines of a panel, for a title and three lines; and of the panels below the
@@ -138,7 +139,7 @@ def ruled_out_lines(verdict: Verdict | None, size: int, room: int) -> list[list[
 def pending_lines(session: Session, interval: Interval, size: int, room: int) -> list[list[Run]]:
     """Returns what a live session does not know before its first verdict, and when it will be
     known."""
-    seen_ns = interval.time_ns - session.hello.raw_ns
+    seen_ns = interval.time_ns - session.run.start_ns
     if is_past(session, interval) or seen_ns >= FIRST_VERDICT_NS:
         return []
     first_s, firm_s = (ceil((ns - seen_ns) / 1e9) for ns in (FIRST_VERDICT_NS, VERDICT_SPAN_NS))

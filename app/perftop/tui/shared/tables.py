@@ -16,11 +16,12 @@ from perftop.draw.strips import width as text_width
 from perftop.model.control_groups import process_owner
 from perftop.model.tasks import TaskSnapshot
 from perftop.session.interval import Interval
+from perftop.session.selection import is_past
 from perftop.session.session import Session
 from perftop.session.task_times import UNKNOWN_CPU
 from perftop.tui.shared.canvas import PanelLine
 from perftop.tui.shared.row_numbers import GROUPINGS, Grouping, ViewSettings
-from perftop.tui.shared.verdict import Verdict, is_past, verdict_at
+from perftop.tui.shared.verdict import Verdict, verdict_at
 
 MAX_CPU_COLUMNS = 4
 MIN_WIDTH_FOR_OWNERS = 88
@@ -323,11 +324,13 @@ class TaskRanking:
 
 
 def task_ranking(session: Session, interval: Interval, grouping: Grouping = "task") -> TaskRanking:
-    """Returns the ranking. It is cached, because a task record is shown for a second."""
-    rankings: dict[Grouping, TaskRanking] = session.caches["task rankings"]
-    last, inputs = rankings.get(grouping), (interval.snapshot, session.selected)
+    """Returns the ranking. It is cached, because a task record is shown for a second, separately
+    for the present, which stands beside a moment of the past."""
+    rankings: dict[tuple[Grouping, bool], TaskRanking] = session.caches["task rankings"]
+    key, inputs = (grouping, is_past(session, interval)), (interval.snapshot, session.selected)
+    last = rankings.get(key)
     if last is None or last.snapshot is not inputs[0] or last.selected is not inputs[1]:
-        last = rankings[grouping] = TaskRanking(session, interval.snapshot, grouping)
+        last = rankings[key] = TaskRanking(session, interval.snapshot, grouping)
     return last
 
 

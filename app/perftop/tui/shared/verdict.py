@@ -33,7 +33,7 @@ from perftop.session.losses import (
     VERDICT_SPAN_NS,
     VERDICT_STEP_NS,
 )
-from perftop.session.selection import max_read_ns
+from perftop.session.selection import is_past, max_read_ns
 from perftop.session.task_times import NO_TIMES
 
 if TYPE_CHECKING:
@@ -275,10 +275,6 @@ class _VerdictCache:
         self._last_loss = worst.loss, f"for {length_text}: {past_verdict.text}", end_ns
 
 
-def is_past(session: Session, interval: Interval) -> bool:
-    return not interval.seq or session.log.recording is not None
-
-
 def verdict_at(session: Session, interval: Interval, *, is_range: bool = False) -> Verdict | None:
     """Returns the verdict on the interval with `is_range`, or else on the span that ends with the
     interval or, live, with the newest sample; None if the session has no sums for the span."""
@@ -303,18 +299,17 @@ def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Ve
     span_ns = round(interval.elapsed_s * 1e9)
     if not is_range:
         span_ns = max(span_ns, min(VERDICT_SPAN_NS, max_read_ns(session)))
-    end_ns = interval.time_ns
-    recording, seen_ns = session.log.recording, end_ns - session.hello.raw_ns
+    hello, end_ns = session.hello, interval.time_ns
+    recording, seen_ns = session.log.recording, end_ns - hello.raw_ns
     if recording is not None and not is_range and seen_ns < FIRST_VERDICT_NS:
-        known_ns = session.until_ns - session.hello.raw_ns
+        known_ns = session.until_ns - hello.raw_ns
         if not recording.is_complete or known_ns >= FIRST_VERDICT_NS:
             return _pending_verdict(seen_ns / 1e9)
     # The moment is the end of a job, whose whole recording is in the history and short enough.
-    begin_ns, whole_ns = session.past.begin_ns, session.until_ns - session.hello.raw_ns
+    begin_ns, whole_ns = session.past.begin_ns, session.until_ns - hello.raw_ns
     is_at_end = recording is not None and recording.is_complete and seen_ns >= whole_ns
     has_job = session.neighbours.watched_job.name is not None and not is_range
-    first_ns = session.hello.raw_ns + session.hello.sample_ns
-    has_whole_run = begin_ns is not None and begin_ns <= first_ns
+    has_whole_run = begin_ns is not None and begin_ns <= hello.raw_ns + hello.sample_ns
     is_whole_run = is_at_end and has_job and has_whole_run and seen_ns <= max_read_ns(session)
     if is_whole_run:
         span_ns = seen_ns
@@ -325,9 +320,8 @@ def _past_verdict(session: Session, interval: Interval, *, is_range: bool) -> Ve
     verdict = _compute_verdict(session, totals, interval.snapshot, is_past=True)
     if is_range or not verdict.level:  # the evidence of a calm verdict names the span
         return verdict
-    if is_whole_run:
-        return verdict.with_first_evidence(_whole_run_text(verdict))
-    return verdict.with_first_evidence(_past_span_text(session, totals))
+    text = _whole_run_text(verdict) if is_whole_run else _past_span_text(session, totals)
+    return verdict.with_first_evidence(text)
 
 
 def _whole_run_text(verdict: Verdict) -> str:

@@ -13,6 +13,7 @@ from perftop.draw import strips, theme
 from perftop.draw.columns import SUSPECT_SIGN, Run
 from perftop.draw.strips import Line
 from perftop.session.losses import VERDICT_STEP_NS
+from perftop.session.selection import is_past
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import ClickTarget, PanelLine
 from perftop.tui.shared.episode_style import RowEpisodes
@@ -30,7 +31,6 @@ from perftop.tui.shared.panels import (
     episode_panel,
 )
 from perftop.tui.shared.tables import title_key
-from perftop.tui.shared.verdict import is_past
 from perftop.tui.views import heat_cells
 from perftop.tui.views.heat_cells import CellSize, HeatLayout, HeatValues, LineSection, Packages
 

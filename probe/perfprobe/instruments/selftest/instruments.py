@@ -153,7 +153,7 @@ class Instrument:
 INSTRUMENTS = (
     Instrument("core counters", ("ref", "cycles", "instructions", "kernel_cycles",
                "kernel_instructions", "aperf", "mperf", "smi")),
-    Instrument("SIMD levels", ("license_1", "license_2", "license_3", "license_throttle"),
+    Instrument("SIMD levels", ("license_1", "license_2", "license_throttle"),
                reason="Skylake-SP to Ice Lake-SP have these events"),
     Instrument("SMT events", (*cpu_checks.TICK_CHECKS,)),
     Instrument("SMT tracing", cpu_checks.STATES, ("traced",)),

@@ -120,7 +120,7 @@ def test_a_line_gives_the_reason_for_missing_tasks() -> None:
 
 @pytest.mark.parametrize(("a", "b", "tasks", "sentence"), [
     ({"lmp": 0.9}, {"cc1": 0.45, "lmp": 0.4},
-     ["lmp 0.90 0.40 -0.50 CPUs", "cc1 0.00 0.45 +0.45 CPUs"],
+     ["lmp 0.90 0.40 −0.50 CPUs", "cc1 0.00 0.45 +0.45 CPUs"],
      " cc1 used 0.45 CPUs more, lmp used 0.50 CPUs less"),
     ({"lmp": 0.5}, {"lmp": 0.8}, ["lmp 0.50 0.80 +0.30 CPUs"], " lmp used 0.30 CPUs more"),
     ({"lmp": 0.5}, {"lmp": 0.499}, ["lmp 0.50 0.50 +0.00 CPUs"], " No task used more or less"),
@@ -219,6 +219,10 @@ def test_a_task_that_hardly_runs_is_dim_and_a_long_wait_is_red(
     changes = {"others": others, "tasks": {"0": others["0"][0]}, "waits": {"0": [[wait, 5]]}}
     session, interval = observe(guest(), records=records(**changes))
     ranking = tables.task_ranking(session, interval)
+    moment = session.interval_at(session.now_ns, 10**9)
+    assert moment is not None
+    assert tables.task_ranking(session, moment) is not ranking
+    assert tables.task_ranking(session, interval) is ranking, "both stand side by side"
     columns = tables.task_columns(session, interval, ranking, 97, is_low=False)
     (task,) = ranking.top_tasks(1)
     cells = dict(zip([c.key for c in columns],
