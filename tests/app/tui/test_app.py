@@ -347,7 +347,8 @@ async def test_a_restarted_machine_starts_a_new_session() -> None:
         await run.pilot.press("2", "3", "4", "5", "1")
         await run.intervals(1)
         await run.pilot.press("space")
-        assert run.source.current_interval() is run.source.newest_interval, "not one of the earlier session"
+        current = run.source.current_interval()
+        assert current is run.source.newest_interval, "not one of the earlier session"
 
 
 # --- terminals of all sizes and while being resized; random keys, clicks and resizes
