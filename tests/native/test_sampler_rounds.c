@@ -248,6 +248,9 @@ static void test_pending_and_force(void)
 
     stuck = 1;
     CHECK(attach(s, 0, 0, COUNTING, 0) == 0);
+    CHECK(pp_drain(s, 0, frame, 1, &delivered) == 1 && delivered == 0);
+    CHECK(pp_detach(s, 0) == 0);
+    CHECK(attach(s, 0, 0, COUNTING, 0) == 0); /* the round is open again for a new lane */
     CHECK(attach(s, 1, 1, STUCK, 0) == 0);
     CHECK(pp_drain(s, 0, frame, 0, &delivered) == 2 && delivered == 0);
     reach(s, 0);

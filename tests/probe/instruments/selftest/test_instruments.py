@@ -119,6 +119,21 @@ def test_the_reads_nearest_to_the_ends_of_a_span_are_used() -> None:
         assert (advance.begin, advance.end) == (reads[0] * HZ, reads[1] * HZ)
 
 
+@pytest.mark.parametrize(("origin", "running", "share"), [
+    ("perf", 0.5, 2.0), ("perf", 0.0, 1.0), ("made", 0.5, 1.0),
+])  # fmt: skip
+def test_a_counter_of_perf_that_took_turns_is_scaled(
+    origin: str, running: float, share: float
+) -> None:
+    log = log_of(Source({"ref": 1.0, "perf_enabled_s": 1.0, "perf_running_s": running}, {}))
+    column = log.counters["ref"]
+    counter = dataclasses.replace(column.counter, origin=origin)
+    log.counters["ref"] = dataclasses.replace(column, counter=counter)
+    advance = log.advance("ref", 0, SPAN.begin, SPAN.end, inside=False)
+    assert advance is not None
+    assert advance.amount == share * HZ
+
+
 def test_a_counter_that_steps_back_has_a_negative_advance() -> None:
     quarter = 1 << 62
     for rate, advance in ((-40, -40), (quarter, quarter), (3 * quarter, -quarter)):
@@ -190,6 +205,7 @@ def test_an_absent_instrument_has_a_reason() -> None:
      "cores take 106.0 W, their packages 100.0 W"),
     ("energy", {"energy_j": 1, "energy_core_j": 2}, "cores take 2.0 W, their packages 1.0 W"),
     ("temperature", {"temperature_c": 0}, "temperature_c: 0 °C, which no machine has (1 to 125)"),
+    ("temperature", {"temperature_c": -5}, "temperature_c: -5 °C, which no machine has"),
     ("L3 by resctrl", {"l3_local_bytes": 1050}, None),
     ("L3 by resctrl", {"l3_local_bytes": 1060},
      "an L3 moves 1.06e+03 B/s with its own node, and 1e+03 B/s in all"),

@@ -71,6 +71,29 @@ def test_a_run_is_long_enough_for_several_samples() -> None:
     assert run.span.cpu_ns > 0.4 * load.MARKS_PER_RUN * load.MARK_INTERVAL_NS
 
 
+@pytest.mark.parametrize(("ratio", "cycles"), [
+    (3.0, 3), (2.93, 3), (3.07, 3), (3.09, None), (2.91, None), (4.0, 4),
+])  # fmt: skip
+def test_the_latency_of_a_chain_is_whole(
+    ratio: float, cycles: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An ADD takes 1000 ticks here. The loop is timed by its CPU time, 2 µs a turn."""
+    runs: list[tuple[int, int, int]] = []
+
+    def run_loop(kind: int, turns: int, marks: int) -> load.LoopRun:
+        runs.append((kind, turns, marks))
+        latency = ratio if kind == load.IMUL_LOOP else 1
+        step = round(1000 * latency * turns * load.chain_instructions(kind))
+        span = load.WorkSpan(0, 1, 0, 1, 2000 * turns * marks, 0)
+        stamps = [i * step + 7 * (i > 5) for i in range(marks)]  # one interval is interrupted
+        return load.LoopRun(kind, turns, tuple(stamps), span)
+
+    monkeypatch.setattr(load, "run_loop", run_loop)
+    assert load._run_chain(load.FREE_LOOP).cycles_per_instruction == cycles
+    trials = [(load.ADD_LOOP, 300, 16)] * 3 + [(load.IMUL_LOOP, 100, 16)] * 3
+    assert runs == [*trials, (load.FREE_LOOP, 500, 16), (load.FREE_LOOP, 250, 260)]
+
+
 def test_the_threads_of_a_core_have_different_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
     run_pinned = Mock(return_value={})
     monkeypatch.setattr(load, "run_pinned", run_pinned)

@@ -66,6 +66,13 @@ def test_reads_must_span_a_third_of_a_run(end: int, usable: bool) -> None:
     assert window.advance("x") == (result if usable else None)
 
 
+def test_cpus_without_a_sibling_are_paired_with_each_other() -> None:
+    cores = [[0, 4], [1, 5], [2], [3], [6]]
+    assert run.paired_cpus(cores, [0, 1, 2, 3, 4, 6]) == [[0, 4], [1, 2], [3, 6]]
+    assert run.paired_cpus(cores, [2, 5, 6]) == [[5, 2], [6]]
+    assert run.paired_cpus(cores, []) == []
+
+
 CHECK = Check("x", "", "", 0.01, "")
 
 
