@@ -120,10 +120,23 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(
     return attr && create_errno ? create_errno : __real_pthread_create(thread, attr, start, arg);
 }
 
+static atomic_int reading_stuck, ends_at_join; /* a read of STUCK began, and ends at a join */
+
+int __real_pthread_join(pthread_t thread, void **result);
+int __wrap_pthread_join(pthread_t thread, void **result);
+
+int __wrap_pthread_join(pthread_t thread, void **result)
+{
+    if (ends_at_join)
+        stuck = 0;
+    return __real_pthread_join(thread, result);
+}
+
 static void act(int fd)
 {
     if (fd == SLOW)
         pass(12 * MS);
+    reading_stuck |= fd == STUCK;
     while (fd == STUCK && stuck)
         nap_ms(1);
     if (fd == SOMETIMES_WIDE && wide > 0) {
@@ -391,6 +404,23 @@ static void test_every_round_is_accounted_for(void)
     pp_free(s);
 }
 
+/* A sample that a lane completes after it was told to stop is lost, too. */
+static void test_the_last_sample_is_accounted_for(void)
+{
+    pp_sampler *s = make_simulated(5 * MS, 2);
+
+    reading_stuck = 0;
+    stuck = 1;
+    CHECK(attach(s, 0, 0, STUCK, 0) == 0);
+    reach(s, 0);
+    WAIT_FOR(reading_stuck);
+    ends_at_join = 1;
+    CHECK(pp_detach(s, 0) == 0);
+    ends_at_join = 0;
+    CHECK(stats_of(s, 0).samples == 1 && stats_of(s, 0).lost == 1);
+    pp_free(s);
+}
+
 /* A lane that wakes up ten rounds late takes part in the round that is then current. */
 static void test_overslept(void)
 {
@@ -480,6 +510,7 @@ int main(void)
     test_skipped_round_is_settled();
     test_flags_wait_for_data();
     test_every_round_is_accounted_for();
+    test_the_last_sample_is_accounted_for();
     test_overslept();
     test_wide();
     test_anywhere_wide();

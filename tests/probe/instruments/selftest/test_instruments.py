@@ -8,11 +8,13 @@ import os
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 import synth
 
 from perfprobe import wire
+from perfprobe.errors import Unavailable
 from perfprobe.instruments.selftest import instruments
 from perfprobe.instruments.selftest.instruments import CopyRun
 from perfprobe.instruments.selftest.load import FrameLog
@@ -152,12 +154,14 @@ def test_memory_is_copied_between_two_stamps(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(instruments, "COPY_S", 0.01)
     monkeypatch.setattr(instruments, "COPY_BYTES", 1 << 20)
     ends: list[int] = []
-    span = instruments.copy_memory(
-        cast("FrameLog", SimpleNamespace(restart=lambda: None, read_until_after=ends.append))
-    )
+    log = cast("FrameLog", SimpleNamespace(restart=lambda: None, read_until_after=ends.append))
+    span = instruments.copy_memory(log)
     assert (span.cpu, [span.end]) == (max(os.sched_getaffinity(0)), ends)
     assert span.begin < span.end
     assert (span.copied_bytes > 0, span.copied_bytes % (1 << 20)) == (True, 0)
+    monkeypatch.setattr(instruments, "pinned_to", Mock(side_effect=OSError))
+    with pytest.raises(Unavailable, match=f"selftest may not run on CPU {span.cpu}"):
+        instruments.copy_memory(log)
 
 
 # --- instruments

@@ -143,9 +143,10 @@ def test_user_time_of_a_nice_process_is_nice_time(
     )
     span = SimpleNamespace(begin=0, end=10**9, cpu_ns=130_000_000)
     window = SimpleNamespace(
-        run=SimpleNamespace(span=span), log=log, row=0, cpu=0, lost_s=0.0, seconds=lambda _: 0.14
+        run=SimpleNamespace(span=span), log=log, row=0, cpu=0, lost_s=0.005, seconds=lambda _: 0.14
     )
     monkeypatch.setattr(os, "getpriority", lambda *_: niceness)
     outcome = cpu_checks._user_outcome(cast("cpu_checks.LoopWindow", window))
     assert outcome is not None
-    assert outcome.measured == pytest.approx(measured)
+    limits = (outcome.expected, outcome.measured, outcome.max_loss, outcome.max_gain)
+    assert limits == pytest.approx((0.13, measured, 0.02, 0.14 - 0.13 + 0.005 + 0.02))
