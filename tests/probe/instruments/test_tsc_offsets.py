@@ -6,6 +6,7 @@ import errno
 import os
 from math import floor
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -94,10 +95,12 @@ def test_obstacles_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         (-errno.EXDEV, "a CPU went offline meanwhile"),
         (-errno.EAGAIN, "no thread could be started there (EAGAIN)"),
     ):
-        library = SimpleNamespace(pp_exchange_stamps=lambda *_, status=status: status)
+        exchange = Mock(return_value=status)
+        library = SimpleNamespace(pp_exchange_stamps=exchange)
         monkeypatch.setattr(timers, "lib", library)
         silent = timers.measure_offsets([cpu, 7], 1.0, 2e9)
         assert silent == [timers.Offset(7, cpu, 0, why=reason)]
+        assert exchange.call_args.args[:3] == (7, 2000, 250_000_000)
         # the time of many CPUs is limited together
         many = timers.measure_offsets([cpu, *range(7, 12)], 1.0, 2e9)
         assert {each.why for each in many} == {reason.replace("250", "200")}
