@@ -43,7 +43,7 @@ REPLACEMENTS: Rules = (
     (r"^perftop record", r"\g<0> --force", "an earlier example wrote the file"),
 )  # fmt: skip
 """Pattern, replacement and reason for each change to an example, in the order of application."""
-NOT_RUN: Rules = (
+UNTESTED: Rules = (
     (r"^perftop serve$", "", "it only names the verb; running it needs --socket"),
     (r"--prometheus", "", "needs a server; tests/app/verbs/fleet has one"),
     (r"-\?\.json", "", "it reads files that a loop of the shell has written"),
@@ -109,7 +109,7 @@ def examples() -> dict[str, list[str]]:
 
 def command_to_test(line: str) -> str | None:
     """The command that a test runs for an example; None if no test runs it."""
-    if any(re.search(pattern, line) for pattern, _, _ in NOT_RUN):
+    if any(re.search(pattern, line) for pattern, _, _ in UNTESTED):
         return None
     for pattern, new, _ in REPLACEMENTS:
         line = re.sub(pattern, new, line)

@@ -20,7 +20,7 @@ Series = dict[tuple[str, ...], float]
 """Values by name and label values, in the order of the labels' names."""
 
 
-def fed_page(
+def make_page(
     messages: Sequence[wire.Message],
     detail: Detail = "package",
     after_sample: Callable[[Page], None] | None = None,

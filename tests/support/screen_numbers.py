@@ -41,7 +41,7 @@ def sum_of_rows(rows: list[Line], key: str) -> float | None:
     return float(sum(row[key] * each for row, each in pairs) / sum(weights))
 
 
-def fed_messages(scenario: str, cpus: int | None = None) -> list[wire.Message]:
+def simulated_messages(scenario: str, cpus: int | None = None) -> list[wire.Message]:
     cpus = cpus or (24 if scenario == "hybrid" else 64)
     return messages(cpus, SAMPLES, scenario)
 

@@ -22,7 +22,7 @@ from perftop.docs import page
 TEXTS = {"README": ROOT / "README.md"} | {
     topic: ROOT / "app/perftop/docs" / f"{topic}.md" for topic in page.topics()
 }
-SHOWN = re.compile(
+OUTPUT_PATTERN = re.compile(
     r"(`(?P<line>perftop [^`]*(?:speed=max|demo:)[^`]*)`(?:\n| prints|:)*\n\n```\n)"
     r"(?P<output>.*?)```",
     re.DOTALL,
@@ -32,7 +32,7 @@ SHOWN = re.compile(
 
 def shown_texts(text: str) -> list[tuple[str, str]]:
     """Returns the commands, each with the output shown for it."""
-    return [(result["line"], result["output"]) for result in SHOWN.finditer(text)]
+    return [(result["line"], result["output"]) for result in OUTPUT_PATTERN.finditer(text)]
 
 
 def _printed(line: str) -> str:
@@ -46,7 +46,7 @@ def _printed(line: str) -> str:
 def update(path: Path) -> bool:
     """Updates the outputs in a text. Returns whether one has changed."""
     text = path.read_text(encoding="utf-8")
-    new = SHOWN.sub(lambda found: f"{found[1]}{_printed(found['line'])}```", text)
+    new = OUTPUT_PATTERN.sub(lambda found: f"{found[1]}{_printed(found['line'])}```", text)
     path.write_text(new, encoding="utf-8")
     return new != text
 

@@ -158,11 +158,11 @@ def run_time_fields(
     if bounds is None:
         return dict.fromkeys(("start", "end", "slack_s", "first_samples", "last_samples"))
     return {
-        "start": session.unix(start_ns),
-        "end": session.unix(end_ns),
+        "start": session.unix_s(start_ns),
+        "end": session.unix_s(end_ns),
         "slack_s": bounds.slack_s(start_ns, end_ns),
-        "first_samples": [session.unix(time_ns) for time_ns in bounds.first_ns],
-        "last_samples": [session.unix(time_ns) for time_ns in bounds.last_ns],
+        "first_samples": [session.unix_s(time_ns) for time_ns in bounds.first_ns],
+        "last_samples": [session.unix_s(time_ns) for time_ns in bounds.last_ns],
     }
 
 

@@ -438,7 +438,7 @@ def duration_phrase(session: Session, episodes: Sequence[Episode], now_ns: int) 
     start_ns = min(e.start_ns for e in episodes)
     now_ns = max(now_ns, start_ns)  # an episode may have begun after the displayed time
     end_ns = max(now_ns if e.end_ns is None else e.end_ns for e in episodes)
-    start, length = time_of_day(session.unix(start_ns)), f"for {long_duration(end_ns - start_ns)}"
+    start, length = time_of_day(session.unix_s(start_ns)), f"for {long_duration(end_ns - start_ns)}"
     if end_ns > now_ns:
         return f"from {start} {length}"
     is_running = any(e.end_ns is None for e in episodes)

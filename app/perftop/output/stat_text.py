@@ -104,7 +104,7 @@ def episode_line(session: Session, episode: Episode) -> str:
 def _sentence(session: Session, episode: Episode) -> str:
     is_ended = episode.end_ns is not None
     names = () if is_ended else victims(session, [episode], session.tasks)
-    start = clock_time(session.unix(episode.start_ns))
+    start = clock_time(session.unix_s(episode.start_ns))
     lasted_ns = (episode.end_ns or 0) - episode.start_ns
     time = f"since {start}"
     if is_ended:

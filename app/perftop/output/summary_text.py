@@ -98,7 +98,7 @@ def phase(session: Session, label: str) -> Phase:
             }
     other_parts = {key: value for key, value in line.items() if key not in {"type", "run"}}
     line = {
-        "type": "phase", "label": label, "start": session.unix(why.totals.start_ns),
+        "type": "phase", "label": label, "start": session.unix_s(why.totals.start_ns),
         "answer": answer(why), **other_parts, "machine": machine,
         "lost_to_causes_ratio": json_number(why.lost_ratio),
         "samples": why.totals.sample_count,
@@ -269,7 +269,7 @@ def _cause_lines(session: Session, phases: Sequence[Phase], whole: Phase) -> lis
             continue
         note = f"{finding.lost_s:.1f} CPU s"
         if finding.worst is not None:
-            start = max(session.unix(finding.worst.start_ns), whole.line["start"])
+            start = max(session.unix_s(finding.worst.start_ns), whole.line["start"])
             note += f", worst at {time_of_day(start)}"
         notes[finding.cause] = "; ".join([note, *([", ".join(shares)] if shares else [])])
     rows = [*cause_rows(whole.report, notes), []] if notes else []

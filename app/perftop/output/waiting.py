@@ -456,15 +456,15 @@ def _awaited_tasks(session: Session, waiters: _Waiters, rivals: _Rivals) -> tupl
 
 def _wait_remedy(
     session: Session, rivals: _Rivals, limit: str, allowed: set[int],
-    idle: Mapping[int, float], waiting_pids: Collection[int],
+    spare: Mapping[int, float], waiting_pids: Collection[int],
 ) -> str:  # fmt: skip
     """Returns a remedy; '' if none is known. `limit`: "mask" or "cpuset" if it restricts the
-    processes `waiting_pids` to the CPUs `allowed`, else ''. `idle`: idle shares of other CPUs."""
-    has_room = any(share > MIN_FREE_SHARE for share in idle.values())
-    if limit == "cpuset" and idle:
+    processes `waiting_pids` to the CPUs `allowed`, else ''. `spare`: idle shares of other CPUs."""
+    has_room = any(share > MIN_FREE_SHARE for share in spare.values())
+    if limit == "cpuset" and spare:
         return f"a cpuset of more CPUs than {ranges(allowed)}: cpuset.cpus, docker --cpuset-cpus"
-    if limit == "mask" and idle and (has_room or rivals.members_compete or not rivals.neighbours):
-        return f"taskset -acp {ranges({*allowed, *idle})} {min(waiting_pids)}"
+    if limit == "mask" and spare and (has_room or rivals.members_compete or not rivals.neighbours):
+        return f"taskset -acp {ranges({*allowed, *spare})} {min(waiting_pids)}"
     if rivals.short_lived is not None:
         return f"chrt --idle --pid 0 {rivals.short_lived.pid}, whose later children inherit it"
     if rivals.neighbours:

@@ -401,7 +401,7 @@ def _basis_sentence(report: Report) -> str:
     )
     util = report.interval.values.mean("util", session.selected)
     parts += [f"{whole_percent(util)} busy"] if isfinite(util) and not names_cpus else []
-    end = time_of_day(session.unix(report.totals.end_ns))
+    end = time_of_day(session.unix_s(report.totals.end_ns))
     totals = report.totals
     parts.append(f"{long_duration(report.span_ns)} until {end}")
     text = f"{count_noun(totals.sample_count, 'sample')}, {totals.suspect_count} suspect"
@@ -422,7 +422,7 @@ def _labelled_lines(label: str, text: str, style: str = "text") -> list[list[Run
 def why_json(report: Report, run: Line | None) -> Line:
     """Returns the object that `perftop help json` explains. Later versions may add keys."""
     session, totals = report.session, report.totals
-    hello, end = session.hello, session.unix(report.totals.end_ns)
+    hello, end = session.hello, session.unix_s(report.totals.end_ns)
     causes = [
         {
             "kind": f.cause[0], "cause": f.cause[1], "lost_ratio": json_number(f.share),

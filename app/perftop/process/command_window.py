@@ -87,9 +87,9 @@ class CommandStart:
         measurement."""
         return len(self.answered_windows) == self._windows
 
-    def on_window_open(self, *, given_up: bool) -> None:
+    def on_window_open(self, *, is_given_up: bool) -> None:
         self._unopened_windows -= 1
-        self._has_open_window |= not given_up
+        self._has_open_window |= not is_given_up
         if self._unopened_windows <= 0 and self._has_open_window and not self.is_stopped:
             self.running = self.job.run_command()
             self.running.add_done_callback(self._on_run_end)
@@ -171,7 +171,7 @@ class CommandWindow:
         if not self._has_opened:
             if self._record_reads(self._first_ns, frame):
                 self._frame_count = 0
-                self._on_window_open(given_up=False)
+                self._on_window_open(is_given_up=False)
         elif (run := self.run) is not None and self._record_reads_after(frame, run):
             self.is_closed = True
             is_unread = np.isnan(self._first_ns) | np.isnan(self._last_ns)
@@ -182,12 +182,12 @@ class CommandWindow:
         """Gives up this window because its stream has ended, so that other machines do not wait for
         it."""
         self._start.answered_windows.add(self)
-        self._on_window_open(given_up=True)
+        self._on_window_open(is_given_up=True)
 
-    def _on_window_open(self, *, given_up: bool) -> None:
+    def _on_window_open(self, *, is_given_up: bool) -> None:
         if not self._has_opened:
             self._has_opened = True
-            self._start.on_window_open(given_up=given_up)
+            self._start.on_window_open(is_given_up=is_given_up)
 
     def stop(self) -> None:
         self._start.is_stopped = True

@@ -302,7 +302,7 @@ class ScreenRecorder:
         # too
         before_ns = history.first_ns or 0
         earlier_notes = [note for note in self._session.hotplugs if note.time_ns < before_ns]
-        path = recording_name(hello, self._session.unix(self._session.now_ns))
+        path = recording_name(hello, self._session.unix_s(self._session.now_ns))
         with contextlib.suppress(OSError):  # if there is no directory, opening the file will fail
             path = Path.cwd() / path
         thread = _RecordingThread(path, hello, chain(earlier_notes, history_messages))

@@ -367,7 +367,7 @@ class LiveMachine(Follower):
             raise wire.WireError("frames came before a hello")
         if isinstance(message, wire.Frame):
             raw_s, arrival_s = message.time_ns / 1e9, self._arrival_s
-            time_s = self.session.unix(message.time_ns) if arrival_s is None else arrival_s
+            time_s = self.session.unix_s(message.time_ns) if arrival_s is None else arrival_s
             self._offset_s = min(self._offset_s, time_s - raw_s)
         return True
 

@@ -363,7 +363,7 @@ class Session:
 
     def interval_for(self, totals: Totals, snapshot: TaskSnapshot) -> Interval:
         """Returns the numbers of the span of these totals. `snapshot`: the tasks at its end."""
-        unix = self.unix(totals.end_ns)
+        unix = self.unix_s(totals.end_ns)
         return totals.span.interval(totals.end_ns, unix, self._seq, snapshot)
 
     def interval_at(self, time_ns: int, span_ns: int) -> Interval | None:
@@ -376,11 +376,11 @@ class Session:
         begin_ns, end_ns = bounds
         span = self.history.reread(self.reader, begin_ns, end_ns)
         snapshot = self.history.tasks_between(begin_ns, end_ns)
-        return span.interval(end_ns, self.unix(end_ns), 0, snapshot)
+        return span.interval(end_ns, self.unix_s(end_ns), 0, snapshot)
 
     def _interval(self, span: Span) -> Interval:
         now_ns, snapshot, resting_cpus = self.now_ns, self.recent_snapshot, self._resting_cpus
-        unix = self.unix(now_ns)
+        unix = self.unix_s(now_ns)
         return span.interval(now_ns, unix, self._seq, snapshot, resting_cpus)
 
     def reset_sums(self) -> None:
@@ -503,7 +503,7 @@ class Session:
 
     # --- Clock time, CPUs and cores.
 
-    def unix(self, raw_ns: int) -> float:
+    def unix_s(self, raw_ns: int) -> float:
         slept_ns = next((ns for at_ns, ns in reversed(self._suspensions) if at_ns <= raw_ns), 0)
         return (self.hello.wall_ns + raw_ns - self.hello.raw_ns + slept_ns) / 1e9
 

@@ -39,7 +39,7 @@ MAX_UNSEEN_BYTES = 1 << 16
 """Maximum bytes of output kept for the pane, or for the terminal if the screen closes first."""
 MAX_NAME_LENGTH = 16
 KEY_OF_SIGNAL = {signal.SIGINT: INTERRUPT, signal.SIGQUIT: QUIT}
-STOPPED_STATUS = 130
+INTERRUPTED_STATUS = 130
 
 
 class CommandSource(LiveSource):
@@ -286,4 +286,4 @@ def run(
         print(text, end="", file=sys.stderr, flush=True)
     if failure is not None and (failure.status or command_run is None):
         raise Failed(str(failure), (command_run and command_run.status) or failure.status)
-    return command_run.status if command_run is not None else app.return_code or STOPPED_STATUS
+    return command_run.status if command_run is not None else app.return_code or INTERRUPTED_STATUS

@@ -329,7 +329,7 @@ def _header_line(pair: PairState) -> Line:
         status = join_words(damages)
     elif pair.has_only_alignment:
         status = f"{status}: no other moment in both"
-    times = [clock_time(track.session.unix(round(pair.cursor_s * 1e9) + origin))
+    times = [clock_time(track.session.unix_s(round(pair.cursor_s * 1e9) + origin))
              for track, origin in zip(pair.tracks, pair.origins_ns, strict=True)]  # fmt: skip
     pieces: list[Piece] = [(0, [(status, "dim")]), (1, [(f"A {times[0]}  B {times[1]}", "text")])]
     right_runs = fit_line(pieces, pair.width - width(left_runs) - 2, 3)

@@ -223,7 +223,7 @@ class ReplaySource(StreamSource):
         self._mark_count += 1
         label = shorten_label(label or f"mark {self._mark_count}")
         self._episodes.add_mark(new_mark(time_ns, label))
-        mark_text = f'"{label}" at {clock_time(self.session.unix(time_ns))}'
+        mark_text = f'"{label}" at {clock_time(self.session.unix_s(time_ns))}'
         self.show_notice(f"marked {mark_text} until you leave; the file does not change")
         if self.is_paused and self.interval is not None:
             self.show_moment(self.interval.time_ns)

@@ -403,7 +403,7 @@ class LiveSource(StreamSource):
 
     def add_mark(self, time_ns: int, label: str) -> None:
         label = label or next_mark_label(self.session.marks)
-        time_text = clock_time(self.session.unix(time_ns))
+        time_text = clock_time(self.session.unix_s(time_ns))
         self.add(wire.Note("mark", time_ns, "recorder", {"label": label}))
         self.show_notice(f'marked "{shorten_label(label)}" at {time_text}')
         if self.is_paused:  # otherwise the mark appears with the next numbers

@@ -358,7 +358,7 @@ class _PlayedRecording:
     def _unix_s(self, time_ns: int) -> float:
         session = self.live.session
         assert session is not None
-        return session.unix(time_ns)
+        return session.unix_s(time_ns)
 
     def start_at(self, moment: float) -> None:
         """Restarts reading WARM_UP_S before this Unix time, and reads up to it."""

@@ -321,10 +321,10 @@ async def _print_lines(source: AnyFleetSource, count: int | None) -> int:
                 else:
                     silence_reasons[machine.name] = machine.why
                 last_end = last_ends.get(machine.name, 0.0)
-                for event in machine.ended:
-                    if event.end is not None and event.end > last_end:
-                        print(line_text(episode_json(event)))
-                        last_ends[machine.name] = max(event.end, last_ends.get(machine.name, 0.0))
+                for episode in machine.ended:
+                    if episode.end is not None and episode.end > last_end:
+                        print(line_text(episode_json(episode)))
+                        last_ends[machine.name] = max(episode.end, last_ends.get(machine.name, 0.0))
             sys.stdout.flush()
             count = 0 if source.is_over else None if count is None else count - 1
             if count != 0 and isinstance(source, RecordingsSource):
@@ -358,11 +358,11 @@ def machine_json(machine: Machine, now: float) -> dict[str, Any]:
     }  # fmt: skip
     line |= {key: json_number(machine.numbers[key]) for key in FIELDS}
     line |= {"kind": kind or None, "cause": cause or None, "suspects": machine.suspect_count}
-    return line | {"episodes": [episode_json(event) for event in machine.running]}
+    return line | {"episodes": [episode_json(episode) for episode in machine.running]}
 
 
-def episode_json(event: MachineEpisode) -> dict[str, Any]:
+def episode_json(episode: MachineEpisode) -> dict[str, Any]:
     return {
-        "type": "episode", "machine": event.machine, "kind": event.kind, "cause": event.cause,
-        "start": event.start, "end": event.end, "depth": event.depth, "share": event.share,
+        "type": "episode", "machine": episode.machine, "kind": episode.kind, "cause": episode.cause,
+        "start": episode.start, "end": episode.end, "depth": episode.depth, "share": episode.share,
     }  # fmt: skip

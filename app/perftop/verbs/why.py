@@ -193,7 +193,7 @@ class _Moment(NamedTuple):
     def has_begun(self, session: Session) -> bool:
         hello = session.hello
         raw_unix_ns = session.now_ns + hello.wall_ns - hello.raw_ns
-        now_ns = session.unix(session.now_ns) * 1e9 if self.is_clock else raw_unix_ns
+        now_ns = session.unix_s(session.now_ns) * 1e9 if self.is_clock else raw_unix_ns
         return now_ns >= self.unix_ns
 
 

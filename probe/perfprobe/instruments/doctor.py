@@ -98,7 +98,7 @@ def _perf_check(root: Path) -> Check:
     return Check(name, "usable", f"{pmu_text}; perf_event_paranoid {level}")
 
 
-COUNTERS_NEEDED = {
+NEEDED_COUNTERS = {
     "clock": ({"cycles", "ref"}, {"aperf", "mperf"}),
     "IPC": ({"instructions", "cycles"},),
     "halts": ({"ref"},),
@@ -111,11 +111,11 @@ def perf_check_of_stream(check: Check, keys: Collection[str], missing: Sequence[
     lacks those in `missing`. Returns other checks unchanged."""
     if check.what != PERF_CHECK or check.state == "not usable":
         return check
-    names = [name for name, sets in COUNTERS_NEEDED.items() if not any(s <= {*keys} for s in sets)]
+    names = [name for name, sets in NEEDED_COUNTERS.items() if not any(s <= {*keys} for s in sets)]
     if not names:
         return replace(check, state="usable", lost=None, fix=None)
     needed_keys = {
-        counter for name in names for counters in COUNTERS_NEEDED[name] for counter in counters
+        counter for name in names for counters in NEEDED_COUNTERS[name] for counter in counters
     }
     keys_by_reason: dict[tuple[str, str | None], list[str]] = {}
     for m in missing:
@@ -123,7 +123,7 @@ def perf_check_of_stream(check: Check, keys: Collection[str], missing: Sequence[
             keys_by_reason.setdefault((m.why, m.fix), []).append(m.what)
     reasons = [f"{', '.join(names)}: {why}" for (why, _), names in keys_by_reason.items()]
     fixes = dict.fromkeys(fix for _, fix in keys_by_reason if fix is not None)
-    state: Usability = "limited" if len(names) < len(COUNTERS_NEEDED) else "not usable"
+    state: Usability = "limited" if len(names) < len(NEEDED_COUNTERS) else "not usable"
     fix = "; ".join(fixes) or None if reasons else check.fix
     return Check(check.what, state, "; ".join([check.why, *reasons]), ", ".join(names), fix)
 

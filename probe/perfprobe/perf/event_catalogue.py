@@ -142,7 +142,7 @@ class Catalogue:
     def names(self) -> list[str]:
         """Returns all names that `find` accepts on this machine."""
         generic = [event.name for event, kind in GENERIC if kind == SOFTWARE or self.cores]
-        listing = (name for pmu in self.cores for name in event_names_of(pmu))
+        listing = (name for pmu in self.cores for name in listed_event_names(pmu))
         return [*generic, *ALIASES, *listing, *self.perf_listing]
 
     def _find_generic(self, request: EventRequest, generic: GenericEvent, kind: int) -> ChosenEvent:
@@ -171,7 +171,7 @@ class Catalogue:
         unit, scale = EVENT_UNIT, 1.0
         for pmu in self.cores:
             name = next(
-                (name for name in event_names_of(pmu) if name.lower() == event.lower()), None
+                (name for name in listed_event_names(pmu) if name.lower() == event.lower()), None
             )
             code = None if name is None else perf_pmus.event_code(pmu, name)
             if name is not None and code is not None:
@@ -234,7 +234,7 @@ class Catalogue:
         return f"{text}; perftop events lists all"
 
 
-def event_names_of(pmu: Pmu) -> list[str]:
+def listed_event_names(pmu: Pmu) -> list[str]:
     suffixes = (".scale", ".unit", ".snapshot")
     return [name for name in files.file_names(f"{pmu.path}/events") if not name.endswith(suffixes)]
 
@@ -373,7 +373,7 @@ def _event_rows(root: Path, catalogue: Catalogue) -> Iterator[dict[str, Any]]:
             users = ["perftop"] if is_own else []
             users += ["NMI watchdog"] if watchdog and name == WATCHDOG_EVENT else []
             yield row(pmu.name, name, event.description, event.unit, 1.0, users)
-        for name in event_names_of(pmu):
+        for name in listed_event_names(pmu):
             if name not in generic and perf_pmus.event_code(pmu, name) is not None:
                 terms = files.read_word(f"{pmu.path}/events/{name}")
                 yield row(pmu.name, name, f"{pmu.name}/{terms}/", *unit_and_scale(pmu, name), [])

@@ -72,7 +72,7 @@ def test_a_ring_contains_only_the_last_minute(tmp_path: Path) -> None:
         assert parts.offset >= parts.size, "skipped parts count as read"
         assert parts.hello.raw_ns == parts.first_ns, "30 s after the start are 30 s after this"
         session = Session(parts.hello)
-        assert session.unix(parts.first_ns) == Session(HELLO).unix(parts.first_ns)
+        assert session.unix_s(parts.first_ns) == Session(HELLO).unix_s(parts.first_ns)
 
 
 def test_manually_kept_spans_are_not_removed(tmp_path: Path) -> None:

@@ -233,7 +233,7 @@ def test_a_suspend_is_marked_and_affects_no_value(split: int) -> None:
     assert [e for e in (*session.ended, *session.detector.running) if e.kind != "ramp"] == []
     assert [m.evidence["label"] for m in session.marks] == ["was suspended for 1 h 00 min"]
     before_ns = hello.raw_ns + (SUSPEND_SEQ - 5) * SAMPLE_NS
-    assert session.unix(before_ns) == pytest.approx(
+    assert session.unix_s(before_ns) == pytest.approx(
         (hello.wall_ns + before_ns - hello.raw_ns) / 1e9
     )
     past = session.interval_at(hello.raw_ns + (SUSPEND_SEQ + 6) * SAMPLE_NS, 500_000_000)

@@ -23,7 +23,7 @@ import synth
 from calls import count_calls
 from fakes import Machine
 from nightly import cases_by_day
-from screen_numbers import fed_messages, press_until_shown
+from screen_numbers import press_until_shown, simulated_messages
 from sim_streams import SAMPLE_NS
 from terminal_apps import Cells, ScriptedApp, TerminalApp, messages, shown_app, wait_until_drawn
 from textual import _time as clock
@@ -411,7 +411,7 @@ def dots(app: ScriptedApp, cpu: int) -> list[int]:
 
 
 async def test_the_dots_of_an_idle_cpu_do_not_move() -> None:
-    feed = fed_messages("neighbour", 16)
+    feed = simulated_messages("neighbour", 16)
 
     async with shown_app(feed[:-SPANS], (200, 40)) as app:
         await press_until_shown(app, "4", "▲core")

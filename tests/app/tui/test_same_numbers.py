@@ -12,7 +12,7 @@ from itertools import product
 
 import pytest
 from nightly import cases_by_day
-from screen_numbers import Line, agrees, fed_messages, press_until_shown, sum_of_rows
+from screen_numbers import Line, agrees, press_until_shown, simulated_messages, sum_of_rows
 from terminal_apps import shown_app
 
 from perfprobe.sources.sim.machine import SCENARIOS
@@ -177,7 +177,7 @@ def loss_errors(lines: list[str], episodes: list[Line]) -> Iterator[str]:
 @pytest.mark.parametrize("scenario", cases_by_day(SCENARIOS, BY_DAY))
 def test_all_views_show_the_values_of_stat(scenario: str) -> None:
     async def act() -> list[str]:
-        async with shown_app(fed_messages(scenario), SIZE) as app:
+        async with shown_app(simulated_messages(scenario), SIZE) as app:
             session, interval = app.source.shown_session, app.source.interval
             assert session is not None
             assert interval is not None
@@ -449,7 +449,7 @@ def test_all_other_places_show_the_values_of_stat(scenario: str, small: bool) ->
     size = (160, 50) if small else (240, 70)
 
     async def act() -> list[str]:
-        async with shown_app(fed_messages(scenario, 8 if small else None), size) as app:
+        async with shown_app(simulated_messages(scenario, 8 if small else None), size) as app:
             session, interval = app.source.shown_session, app.source.interval
             assert session is not None
             assert interval is not None

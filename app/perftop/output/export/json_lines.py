@@ -116,7 +116,7 @@ class JsonLines(ExportFormat):
         self._command.read_message(message)
         if isinstance(message, wire.Note) and message.kind == "mark":
             mark = self._session.marks[-1]
-            time = self._session.unix(mark.start_ns)
+            time = self._session.unix_s(mark.start_ns)
             self._write_line({"type": "mark", "time": time, "label": mark.evidence["label"]})
 
     def write_summary(self, counted: EpisodeCounts, elapsed_s: float) -> None:

@@ -146,7 +146,7 @@ class OpenMetrics(BlockFormat):
         info = labels(
             version=hello.perftop, host=hello.host, source=hello.source,
             model=hello.identity.name, kernel=hello.kernel,
-            start=f"{session.unix(hello.raw_ns):.3f}", command=shlex.join(hello.command),
+            start=f"{session.unix_s(hello.raw_ns):.3f}", command=shlex.join(hello.command),
             **{f"label_{name}": value for name, value in hello.labels.items()},
         )  # fmt: skip
         heading = Heading("perftop", "Machine, command and version of the recording.", "info")

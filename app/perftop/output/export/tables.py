@@ -317,7 +317,7 @@ class Parquet(ExportTable):
         super().__init__(session, measures)
         types = {"number": "float64", "exact": "float64", "boolean": "bool_", "text": "string"}
         metadata = {
-            "host": hello.host, "start_unix_s": f"{session.unix(hello.raw_ns):.3f}",
+            "host": hello.host, "start_unix_s": f"{session.unix_s(hello.raw_ns):.3f}",
             "model": hello.identity.name, "kernel": hello.kernel, "source": hello.source,
             "perftop": hello.perftop, "command": shlex.join(hello.command),
             "labels": json.dumps(hello.labels),

@@ -325,7 +325,7 @@ class Monitor(PromptScreen):
         copies it. With a selected range, copies the range."""
         session, range_ns = self.last_state.session, self.settings.range_ns
         if session is not None and range_ns is not None:
-            start, end = (clock_time(session.unix(ns)) for ns in range_ns)
+            start, end = (clock_time(session.unix_s(ns)) for ns in range_ns)
             self.app.copy_to_clipboard(f"--from {start} --to {end}")
             self._controls.show_notice(f"copied: --from {start} --to {end}")
             return
@@ -469,7 +469,7 @@ class Monitor(PromptScreen):
             return typed_moment(text, session, shown_interval, recording_span_ns)
 
         def preview(text: str) -> str:
-            return clock_time(session.unix(moment(text)))
+            return clock_time(session.unix_s(moment(text)))
 
         def go(text: str) -> None:
             self._controls.go_to(moment(text))
@@ -486,7 +486,7 @@ class Monitor(PromptScreen):
             return
         time_ns = session.now_ns if self.last_state.status.paused_at is None else interval.time_ns
         range_ns = self.settings.range_ns
-        time_text = " to ".join(clock_time(session.unix(ns)) for ns in range_ns or (time_ns,))
+        time_text = " to ".join(clock_time(session.unix_s(ns)) for ns in range_ns or (time_ns,))
 
         def accept(text: str) -> None:
             self._controls.add_mark(time_ns if range_ns is None else range_ns[0], text)

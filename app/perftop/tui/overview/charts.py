@@ -173,7 +173,7 @@ class ChartPage:
                 charts.lines_beside = [[gap, *runs] for runs in sums]
         self._legend = chart_numbers.legend_line(clock, layout.width, colour=glyphs == "colour")
         margin: Run = " " * layout.left_width, "text"
-        ticks, self._axis_lines = time_axis.ticks(axis, self._session.unix), {}
+        ticks, self._axis_lines = time_axis.ticks(axis, self._session.unix_s), {}
         has_times = layout.has_times_line
         for side in self._sides(layout):
             for i in side if layout.has_own_axes else side[-1:]:
@@ -268,7 +268,7 @@ class ChartPage:
                 line = overlay(line, x, [bracket], whole_words=is_over_times)
         for x, run in signs:
             line = overlay(line, x, [run])
-        label = f" {clock_time(self._session.unix(settings.cursor_ns))} "
+        label = f" {clock_time(self._session.unix_s(settings.cursor_ns))} "
         middle = first + axis.bin_at(settings.cursor_ns) - len(label) // 2
         starts = range(first, first + cells - len(label) + 1)
         for x in sorted(starts, key=lambda x: abs(x - middle)):  # the nearest place that is free

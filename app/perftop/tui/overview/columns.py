@@ -258,7 +258,7 @@ def axis_line(columns: Iterable[Column], session: Session, interval: Interval) -
             episodes = filter(episode_style.is_loss, time_axis.visible_episodes(axis, session))
             line = time_axis.axis_rule(axis, episodes)
             start, stamp_ns = cells // 6, axis.start_ns + cells // 6 * axis.bin_ns
-            stamp = TICK_SIGN + time_of_day(session.unix(stamp_ns))
+            stamp = TICK_SIGN + time_of_day(session.unix_s(stamp_ns))
             is_free = all(run[0] == theme.RULE for run in line[start : start + len(stamp) + 1])
             if cells >= MIN_WIDTH_FOR_TIME and is_free:
                 line[start : start + len(stamp)] = [(char, "dim") for char in stamp]

@@ -394,7 +394,7 @@ def task_table(
     for task in (*shown_tasks, unseen_task):
         command = commands.get((task.pid or 0, task.comm), "")
         is_running = now_ns is not None and now_ns - task.last_ns <= MAX_TASKS_AGE_NS
-        last = "now" if is_running else time_of_day(session.unix(task.last_ns))
+        last = "now" if is_running else time_of_day(session.unix_s(task.last_ns))
         cells = [_task_cell(column, task, last, command, glyphs) for column in shown_columns]
         lines.append(columns.join_columns(shown_columns, cells))
     idle = "idle", "dim"

@@ -112,7 +112,7 @@ def group_line(
         text_style = ("text", "bright")[is_running] if loses else ("dim", "text")[is_running]
         styles = "alarm" if is_running and loses else text_style, text_style
         text = sentence_runs(session, group, room, names, styles)
-    start = f"{time_of_day(session.unix(first.start_ns)):<{CLOCK_WIDTH}}{gap}"
+    start = f"{time_of_day(session.unix_s(first.start_ns)):<{CLOCK_WIDTH}}{gap}"
     return [(f"{marker(first)} {start}", style), *text, (f"{gap}{duration}", style)]
 
 

@@ -284,7 +284,7 @@ def loss_chart_panel(
         title_end = legend(rates)
     title = panel_title("over time", "CPU s lost per second", width, title_end)
     lines: list[PanelLine] = [(title, None)]
-    ticks = time_axis.ticks(axis, session.unix)
+    ticks = time_axis.ticks(axis, session.unix_s)
     episodes = time_axis.visible_episodes(axis, session)
     chart += [time_axis.tick_line(axis, episodes, ticks), time_axis.times_line(axis, ticks)]
     for y, runs in enumerate(chart):

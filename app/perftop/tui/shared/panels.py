@@ -371,7 +371,7 @@ class PaneledView(Canvas):
         lines = self.draw_panels(row, gap)
         if chart_height:
             chart_row = PanelRow(("over-time",), (1,), width, chart_height)
-            lines = [BLANK, *self._lines_of_row(chart_row), *lines]
+            lines = [BLANK, *self._make_row_lines(chart_row), *lines]
         return lines
 
     def draw_panels(self, row: PanelRow, gap: int = 0) -> list[Line]:
@@ -381,7 +381,7 @@ class PaneledView(Canvas):
             row.panels = tuple(
                 tables.comparison_panel if kind == "who" else kind for kind in row.panels
             )
-        lines = self._lines_of_row(row)
+        lines = self._make_row_lines(row)
         self._panel_row = row
         gap_lines = [BLANK] * gap
         notes, screen = self.settings.tour_notes, self.screen.size
@@ -392,7 +392,7 @@ class PaneledView(Canvas):
             gap_lines[-1] = note_line(self.settings, EPISODES_NOTE, x, width, is_above=True)
         return [*gap_lines, *lines]
 
-    def _lines_of_row(self, row: PanelRow) -> list[Line]:
+    def _make_row_lines(self, row: PanelRow) -> list[Line]:
         row.cached_panels = self._cached_panels
         return [(runs, "calm") for runs in row.lines(self.session, self.interval, self.settings)]
 

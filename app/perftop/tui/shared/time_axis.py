@@ -23,7 +23,7 @@ from perftop.session.session import Session
 from perftop.tui.shared import episode_style
 
 ToUnixTime = Callable[[int], float]
-"""Function that converts monotonic ns to Unix time in seconds, such as `Session.unix`."""
+"""Function that converts monotonic ns to Unix time in seconds, such as `Session.unix_s`."""
 Tick = tuple[int, str]
 """A tick of a time axis: its cell, and its time as text."""
 

@@ -330,7 +330,7 @@ def _whole_run_text(verdict: Verdict) -> str:
 
 def _past_span_text(session: Session, totals: Totals) -> str:
     span = long_duration(round(1e9 * totals.elapsed_s))
-    return f"{span} until {time_of_day(session.unix(totals.end_ns))}"
+    return f"{span} until {time_of_day(session.unix_s(totals.end_ns))}"
 
 
 def _pending_verdict(measured_s: float) -> Verdict:

@@ -71,7 +71,7 @@ def episode_line(
     text_style, room = style if has_ended else "bright", shown_columns[-1].room
     styles = style, text_style
     cells: dict[str, Cell] = {
-        "start": (clock_time(session.unix(episode.start_ns)), time_style),
+        "start": (clock_time(session.unix_s(episode.start_ns)), time_style),
         "length": (duration_text(session, episode), time_style),
         "kind": (kind_name(episode), style),
         "depth": (depth_text(episode.kind, episode.depth), style),
@@ -89,10 +89,10 @@ def detail_lines(
 ) -> list[list[Run]]:
     """Returns exactly `height` lines about an episode: a title with kind, CPUs and times, the
     sentence, the cause and the evidence. `names`: the tasks that lose time."""
-    start, end_ns = clock_time(session.unix(episode.start_ns)), episode.end_ns
+    start, end_ns = clock_time(session.unix_s(episode.start_ns)), episode.end_ns
     words = [cpus_text(session.topology, episode.cpus) if episode.cpus else "", start]
     if duration := duration_text(session, episode):
-        words += [] if end_ns is None else [f"to {clock_time(session.unix(end_ns))}"]
+        words += [] if end_ns is None else [f"to {clock_time(session.unix_s(end_ns))}"]
         words.append(f"for {duration}")
     size = max(1, width - 2)
     name = f"{episode_style.marker(episode)} {kind_name(episode)}"
@@ -240,7 +240,7 @@ class Episodes(PaneledView, CursorCanvas):
             return []
         first_ns = session.past.first_ns
         if self._refused == self._selected and first_ns is not None:
-            start_text = clock_time(session.unix(first_ns))
+            start_text = clock_time(session.unix_s(first_ns))
             text = f" that moment is no longer kept: history begins at {start_text}"
             refusal = [(text, "text")]
         if self.size.height < MIN_HEIGHT_FOR_DETAILS:

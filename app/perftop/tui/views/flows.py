@@ -246,7 +246,7 @@ def flow_details(
         texts.append(("evidence", safe_cells(" · ".join(evidence))))
     if running:
         start_ns = min(e.start_ns for e in running)
-        start = f"{time_of_day(session.unix(start_ns))}, {long_duration(end_ns - start_ns)}"
+        start = f"{time_of_day(session.unix_s(start_ns))}, {long_duration(end_ns - start_ns)}"
         count = len({e.start_ns for e in episodes})
         texts.append(("since", start + (f"; {count} times in the last hour" if count > 1 else "")))
     cpu_list = short_cpu_list(cpus, MAX_CPU_LIST_WIDTH)

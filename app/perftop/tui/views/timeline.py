@@ -273,8 +273,8 @@ class Timeline(PaneledView, CursorCanvas):
     def _axis_lines(self, session: Session, episodes: list[Episode]) -> list[Line]:
         axis, interval = self._axis, self.interval
         times_inside = self.size.height < MIN_HEIGHT_FOR_TIMES
-        ticks, first_ns = time_axis.ticks(axis, session.unix), axis.first_ns
-        start_s, marks = None if first_ns is None else session.unix(first_ns), session.marks
+        ticks, first_ns = time_axis.ticks(axis, session.unix_s), axis.first_ns
+        start_s, marks = None if first_ns is None else session.unix_s(first_ns), session.marks
         line = time_axis.tick_line(
             axis, episodes, ticks, times_inside=times_inside, marks=marks, history_start=start_s
         )

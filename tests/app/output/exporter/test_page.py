@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import edge_cases
 import pytest
-from exporter_page import families, fed_page, series, series_named, shown_series
+from exporter_page import families, make_page, series, series_named, shown_series
 from exports import messages
 from sessions import one_by_one
 
@@ -58,7 +58,7 @@ def story() -> list[wire.Message]:
 
 def test_names_labels_and_types_are_stable(story: list[wire.Message]) -> None:
     results = {
-        metric.name: metric for metric in families(fed_page(story)[1].text(openmetrics=True))
+        metric.name: metric for metric in families(make_page(story)[1].text(openmetrics=True))
     }
     labels = {
         name: {*metric.samples[0].labels} for name, metric in results.items() if metric.samples
@@ -73,7 +73,7 @@ def test_names_labels_and_types_are_stable(story: list[wire.Message]) -> None:
 @pytest.mark.parametrize("detail", get_args(Detail))
 @pytest.mark.parametrize("spec", ["smt-mix,cpus=16", "guest", "hybrid,cpus=8", "steady,smt=4"])
 def test_both_formats_have_the_same_values(spec: str, detail: Detail) -> None:
-    _, page = fed_page(messages(spec, 3, 500_000_000), detail)
+    _, page = make_page(messages(spec, 3, 500_000_000), detail)
     first = series(page.text(openmetrics=True))
     second = series(page.text(openmetrics=False), openmetrics=False)
     own = ("perftop_exporter_cpu_seconds_total",)
@@ -85,12 +85,12 @@ def test_both_formats_have_the_same_values(spec: str, detail: Detail) -> None:
 def test_the_number_of_series_does_not_depend_on_the_number_of_cpus(
     packages: int, max_series: int
 ) -> None:
-    _, page = fed_page(messages(f"turbo-drop,cpus=64,packages={packages}", 20, 10**9))
+    _, page = make_page(messages(f"turbo-drop,cpus=64,packages={packages}", 20, 10**9))
     assert page.series < max_series
 
 
 def test_each_package_has_the_time_of_its_cpus() -> None:
-    screen = shown_series(fed_page(messages("smt-mix,cpus=8,packages=2", 3))[1])
+    screen = shown_series(make_page(messages("smt-mix,cpus=8,packages=2", 3))[1])
     seconds: dict[str, float] = {}
     for (_, package), value in series_named(screen, "perftop_cpu_seconds_total"):
         seconds[package] = seconds.get(package, 0.0) + value
@@ -99,7 +99,7 @@ def test_each_package_has_the_time_of_its_cpus() -> None:
 
 def test_only_the_selected_cpus_are_printed() -> None:
     hello, *frames = messages("smt-mix,cpus=8", 3)
-    screen = shown_series(fed_page([with_fields(hello, selected=[1, 5]), *frames], "cpu")[1])
+    screen = shown_series(make_page([with_fields(hello, selected=[1, 5]), *frames], "cpu")[1])
     assert {labels[0] for labels, _ in series_named(screen, "perftop_cpu_seconds_total")} == {
         "1",
         "5",
@@ -108,7 +108,7 @@ def test_only_the_selected_cpus_are_printed() -> None:
 
 
 def test_missing_families_of_a_vm_have_a_reason() -> None:
-    _, page = fed_page(messages("guest", 3))
+    _, page = make_page(messages("guest", 3))
     screen = shown_series(page)
     names = {name for name, *_ in screen}
     assert not names & {"perftop_cycles_total", "perftop_energy_joules_total",
@@ -134,7 +134,7 @@ def test_the_time_below_the_ceiling_is_unknown_without_a_clock() -> None:
         ])
         for block in hello.blocks
     ]  # fmt: skip
-    screen = shown_series(fed_page([with_fields(hello, blocks=blocks), *frames])[1])
+    screen = shown_series(make_page([with_fields(hello, blocks=blocks), *frames])[1])
     assert ("perftop_ceiling_hertz", "0") in screen
     assert not [*series_named(screen, "perftop_below_ceiling_seconds_total")]
     assert ("perftop_missing", "perftop_below_ceiling_seconds_total") in {k[:2] for k in screen}
@@ -147,7 +147,7 @@ def test_a_number_is_not_called_missing_before_its_first_read(
     """No scan of tasks comes in this stream."""
     hello, *rest = messages("guest", seconds)
     frames = [dataclasses.replace(m, records={}) for m in rest if isinstance(m, wire.Frame)]
-    screen = shown_series(fed_page([hello, *frames])[1])
+    screen = shown_series(make_page([hello, *frames])[1])
     row = "perftop_missing", "perftop_task_wait_seconds_total", UNREAD_REASON
     assert (row in screen) is missing
 
@@ -173,7 +173,7 @@ def test_names_of_programs_are_never_exported() -> None:
         for task in message.records.get("tasks", {}).values()
     }  # fmt: skip
     assert len(names) > 3
-    text = fed_page(given, "cpu")[1].text(openmetrics=True).decode()
+    text = make_page(given, "cpu")[1].text(openmetrics=True).decode()
     assert not [name for name in names if name in text]
     hello, printed = edge_cases.messages()
     missing = [wire.Missing("energy_j", 'in use by "secret\\job"\nsince boot')]
@@ -184,8 +184,8 @@ def test_names_of_programs_are_never_exported() -> None:
         for m in printed if isinstance(m, wire.Frame)
     ]  # fmt: skip
     hello = with_fields(hello, missing=missing, blocks=blocks)
-    screen = shown_series(fed_page([hello, *stripped])[1])
+    screen = shown_series(make_page([hello, *stripped])[1])
     assert screen["perftop_missing", "perftop_energy_joules_total",
                  "in use by a program\nsince boot"] == 1  # fmt: skip
-    before_frames = shown_series(fed_page([hello])[1])
+    before_frames = shown_series(make_page([hello])[1])
     assert before_frames["perftop_missing", "perftop_smt_seconds_total", "no core PMU"] == 1

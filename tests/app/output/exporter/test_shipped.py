@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 import pytest
 from command import run_in_process
-from exporter_page import fed_page, shown_series
+from exporter_page import make_page, shown_series
 from exports import messages
 from nightly import cases_by_day
 from waiting import MAX_WAIT_S
@@ -57,9 +57,9 @@ def expressions() -> Iterator[str]:
 def samples() -> set[str]:
     """All sample names of the exporter."""
     pages = [
-        fed_page(messages("turbo-drop,cpus=4", 20)),
-        fed_page(messages("guest", 1)),
-        fed_page(messages("demo,cpus=8", 10), owners=True),
+        make_page(messages("turbo-drop,cpus=4", 20)),
+        make_page(messages("guest", 1)),
+        make_page(messages("demo,cpus=8", 10), owners=True),
     ]
     return {name for _, page in pages for name, *_ in shown_series(page)}
 
@@ -71,7 +71,7 @@ def samples() -> set[str]:
 @pytest.mark.parametrize("spec", ["turbo-drop,cpus=8", "guest"])
 def test_promtool_accepts_the_page(spec: str, detail: Detail) -> None:
     tool = program("promtool")
-    text = fed_page(messages(spec, 20), detail)[1].text(openmetrics=False).decode()
+    text = make_page(messages(spec, 20), detail)[1].text(openmetrics=False).decode()
     assert run(tool, "check", "metrics", input=text) == ""
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import edge_cases
 import pytest
 import synth
-from exporter_page import LATE_S, Series, fed_page, series_named, shown_series
+from exporter_page import LATE_S, Series, make_page, series_named, shown_series
 from exports import messages
 from fakes import guest
 from nightly import cases_by_day, nightly_case
@@ -32,7 +32,7 @@ STATES = ("neither", "lp0", "lp1", "both")
 def session_and_page(
     spec: str, seconds: float, sample_ns: int = SAMPLES_NS[0]
 ) -> tuple[Session, Page]:
-    return fed_page(messages(spec, seconds, sample_ns))
+    return make_page(messages(spec, seconds, sample_ns))
 
 
 def windows(spec: str, seconds: float, kind: str) -> list[dict[str, Any]]:
@@ -145,7 +145,7 @@ def test_counters_never_decrease(spec: str) -> None:
                 assert now[key] >= value, key
         before.update(now)
 
-    fed_page(messages(spec, 30, 500_000_000), after_sample=check_growth)
+    make_page(messages(spec, 30, 500_000_000), after_sample=check_growth)
     assert len(before) > 20
 
 
@@ -157,8 +157,8 @@ def test_a_doubted_counter_makes_dependent_values_unknown() -> None:
         m for m in before_restart if not isinstance(m, wire.Frame) or m.seq != edge_cases.JUMPS_AT
     ]
     (_, page), (_, other) = (
-        fed_page([hello, *before_restart], "cpu"),
-        fed_page([hello, *without_jump], "cpu"),
+        make_page([hello, *before_restart], "cpu"),
+        make_page([hello, *without_jump], "cpu"),
     )
     result, expected = shown_series(page), shown_series(other)
     assert result["perftop_suspect_samples_total", "jumped"] > 0
@@ -187,7 +187,7 @@ def polling_messages(samples: int, jump_at: int = -1) -> list[wire.Message]:
 
 
 def test_modes_of_a_doubted_sample_are_left_out_together() -> None:
-    screen = shown_series(fed_page(polling_messages(10, jump_at=5))[1])
+    screen = shown_series(make_page(polling_messages(10, jump_at=5))[1])
     seconds_by_mode = {
         labels[0]: value for labels, value in series_named(screen, "perftop_cpu_seconds_total")
     }
@@ -211,7 +211,7 @@ def test_overlapping_episodes_count_once_and_takeovers_have_one_cause(
         return [e for e in all_episodes if e.start_ns <= until_ns and (e.end_ns or 0) > since_ns]
 
     monkeypatch.setattr(Session, "episodes", episodes)
-    screen = shown_series(fed_page(given)[1])
+    screen = shown_series(make_page(given)[1])
     assert screen["perftop_below_ceiling_seconds_total", "thermal", "0"] == pytest.approx(1.5)
     assert screen["perftop_episode_seconds_total", "thermal", "turbo-drop", "0"] == pytest.approx(2)
     assert screen["perftop_episodes_total", "thermal", "turbo-drop", "0"] == 2
@@ -250,7 +250,7 @@ def seconds_by_state(page: Page) -> dict[str, float]:
     (dict.fromkeys(range(5, 9), UNREAD) | {9: wire.ROW_SAMPLED | wire.ROW_REBASED}, 0.5),
 ])  # fmt: skip
 def test_time_without_a_read_is_unknown(flags: dict[int, int], unknown_s: float) -> None:
-    _, page = fed_page(stream(flags), "core")
+    _, page = make_page(stream(flags), "core")
     seconds = seconds_by_state(page)
     assert seconds.get("unknown", 0.0) == pytest.approx(unknown_s, abs=1e-9)
     assert seconds["neither"] == seconds["lp0"] == pytest.approx((2.0 - unknown_s) / 2)
@@ -261,7 +261,7 @@ def test_time_without_a_read_is_unknown(flags: dict[int, int], unknown_s: float)
 def test_an_early_read_leaves_no_time_unknown_because_the_next_one_covers_it(
     early_share: float,
 ) -> None:
-    _, page = fed_page(stream({}, early_ticks=int(early_share * STEP)), "core")
+    _, page = make_page(stream({}, early_ticks=int(early_share * STEP)), "core")
     assert seconds_by_state(page) == pytest.approx({"neither": 1.0, "lp0": 1.0})
 
 

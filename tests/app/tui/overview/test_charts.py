@@ -254,7 +254,7 @@ def test_brackets_of_both_ranges_are_whole_and_the_time_is_beside_them(
         labels = [words for words, style in result.lines[-1] if style == "label"]
         # Far from the cursor, the label would seem to be the time of another moment.
         has_room = seconds < 6.0 or gap_s == 4.0 or end_ns == b_ns
-        assert labels == [f" {clock_time(session.unix(end_ns))} "] * has_room
+        assert labels == [f" {clock_time(session.unix_s(end_ns))} "] * has_room
 
 
 @pytest.mark.parametrize(("loser", "label"), [(None, "IPC 1"), (0, "IPC 1"), (2, "IPC 2")])

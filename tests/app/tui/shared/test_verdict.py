@@ -162,8 +162,8 @@ def test_a_sentence_is_always_shown() -> None:
     assert then.is_past
     assert then.text.startswith("Nothing slowed this machine down (0.")
     assert then.report is not None
-    assert why_json(then.report, None)["seen"]["end"] == session.unix(interval.time_ns)
-    end = time_of_day(session.unix(interval.time_ns))
+    assert why_json(then.report, None)["seen"]["end"] == session.unix_s(interval.time_ns)
+    end = time_of_day(session.unix_s(interval.time_ns))
     assert f" until {end}, " in "".join(why_text.lines(then.report, colour=False, unicode=True))
 
 
