@@ -169,6 +169,8 @@ def _parse_arguments(arguments: list[str], command: list[str] | None = None) -> 
         program = shutil.which(verb) is not None
         suggestion = "" if program else did_you_mean(verb, [*VERBS, *GENERAL_OPTIONS])
         text = f"unknown command {verb!r}{suggestion or '; see perftop --help'}"
+        if hint := _interval_hint(arguments):
+            raise Failed(f"unknown command {verb!r}; {hint}", USAGE)
         if program or (arguments[1:] and not suggestion):  # as with perf and turbostat
             text += f"; to measure a command: perftop stat -- {shlex.join(arguments)}"
         raise Failed(text, USAGE)
@@ -225,9 +227,22 @@ def _unexpected_text(verb: str, arguments: list[str]) -> str:
         return text + did_you_mean(first, general_options, help_text)
     if verb == "record" and not arguments[1:]:
         return f"{text}; where to write: perftop record -o {shlex.quote(first)}"
+    if verb == "stat" and (hint := _interval_hint(arguments)):
+        return f"{text}; {hint}"
     if verb in COMMAND_VERBS:
         return f"{text}; to measure a command: perftop {verb} [OPTIONS] -- {shlex.join(arguments)}"
     return f"{text}; see perftop {verb} --help"
+
+
+def _interval_hint(arguments: Sequence[str]) -> str:
+    """Returns a hint for an interval and a count without options, as vmstat takes them; '' for
+    other arguments."""
+    if len(arguments) > 2 or not all(re.fullmatch(r"[0-9]+(\.[0-9]+)?", a) for a in arguments):
+        return ""
+    interval, *count = arguments
+    return " ".join(
+        [f"interval and count: perftop stat -i {interval}s", *(f"-n {n}" for n in count)]
+    )
 
 
 # --- options of perf, turbostat and htop
@@ -249,6 +264,7 @@ _ENERGY_HINT = "energy of the whole run is in the summary; power: --metrics powe
 _COLUMNS_HINT = "columns: --metrics A,B"
 _ROWS_HINT = "each CPU has a row (with -- CMD: add -i 1s); one row for all: --brief"
 _DURATION_HINT = "duration: --duration 10s; interval: -i 1s"
+_EVENTS_HINT = "events for -e: perftop events; for --metrics: perftop help numbers"
 _PORT_HINT = "address and port: --listen 127.0.0.1:9917"
 _OPTION_HINTS = {
     "record -d": _DURATION_HINT,
@@ -262,6 +278,9 @@ _OPTION_HINTS = {
     "-t": _THREADS_HINT,
     "--tid": _THREADS_HINT,
     "-u": "--watch takes a process or a name; all of one user cannot be watched",
+    "--list": _EVENTS_HINT,
+    "-l": _EVENTS_HINT,
+    "--quiet": "one row for each interval: --brief",
     "--show": _COLUMNS_HINT,
     "--hide": _COLUMNS_HINT,
     "--Joules": _ENERGY_HINT,

@@ -62,6 +62,11 @@ WRONG = {
     "replay x --json": "no option --json; --json is for stat, why, doctor",
     "stat sleep 1": "unexpected argument: sleep 1; to measure a command: perftop stat [OPTIONS] "
     "-- sleep 1",
+    "1 5": "unknown command '1'; interval and count: perftop stat -i 1s -n 5",
+    "stat 0.5": "unexpected argument: 0.5; interval and count: perftop stat -i 0.5s",
+    "stat --list": "no option --list; events for -e: perftop events",
+    "stat -l": "no option -l; events for -e: perftop events",
+    "live --quiet": "no option --quiet; one row for each interval: --brief",
     "stat make": "unexpected argument: make; to measure a command: perftop stat [OPTIONS] -- make",
     "record run.perftop": "; where to write: perftop record -o run.perftop",
     "record sleep 1": "to measure a command: perftop record [OPTIONS] -- sleep 1",
