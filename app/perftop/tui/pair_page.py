@@ -379,7 +379,8 @@ def _pair_verdict(comparison: Comparison) -> Verdict:
     is_worse = any(row.verdict == "worse" for row in comparison.rows)
     is_better = any(row.verdict == "better" for row in comparison.rows)
     is_open = answer.startswith("Inconclusive")
-    sign = "?" if is_open else kind_of_cause(*largest_loss[0]).marker if largest_loss else CALM_SIGN
+    cause_sign = kind_of_cause(*largest_loss[0]).marker if largest_loss else CALM_SIGN
+    sign = "?" if is_open else cause_sign
     severity = max(0.0, largest_loss[1]) if largest_loss else 0.0
     if is_worse:
         severity, sign = max(severity, MIN_ALARM_SHARE), DROP_SIGN if sign == CALM_SIGN else sign
@@ -396,7 +397,7 @@ def _pair_verdict(comparison: Comparison) -> Verdict:
     verdict = Verdict(answer, pieces, sign, severity, span_s=VERDICT_SPAN_NS / 1e9)
     if not isfinite(loss_in_b):
         return verdict
-    return replace(verdict, losses=(Loss(loss_in_b, DROP_SIGN, text_on_a),), wanted_s=1.0)
+    return replace(verdict, losses=(Loss(loss_in_b, cause_sign, text_on_a),), wanted_s=1.0)
 
 
 def _chart_lines(pair: PairState, room: int) -> list[Line]:

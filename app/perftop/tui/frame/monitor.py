@@ -473,8 +473,6 @@ class Monitor(PromptScreen):
 
         def go(text: str) -> None:
             self._controls.go_to(moment(text))
-            resume = self.settings.captions["pause"]
-            self._controls.show_notice(f"at {preview(text)}; {resume} resumes from there")
 
         await self.ask("jump to", "12:03:05  12:03  -30s", preview, on_accept=go)
 
