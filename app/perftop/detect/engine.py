@@ -510,7 +510,7 @@ class ShareEpisodes(DetectorEpisodes[ShareEpisode]):
         if current is None:
             start_ns = int(self._since_ns[is_rising].min())
             current = ShareEpisode(
-                group=group, members=is_rising & False, episode=Episode(self._kind, [], start_ns)
+                group=group, members=is_rising, episode=Episode(self._kind, [], start_ns)
             )
             self.begin(current)
             current.add_sample(sums, time_ns)

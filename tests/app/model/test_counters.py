@@ -237,36 +237,6 @@ def test_gauges_are_averaged_over_time() -> None:
     assert increment(total) / ticks(total) == 0.0  # the level is 40 for one sample and -20 for two
 
 
-@pytest.mark.parametrize("sizes", [[7], [2, 3, 2], [3, 3, 1]])
-def test_a_batch_of_incomplete_frames_equals_single_frames(sizes: list[int]) -> None:
-    """One block is only in every third frame, and one value sometimes cannot be read."""
-    stat = [synth.counter("ticks", "1", bits=64)]
-    greeting = synth.hello([synth.CYCLES], cores=2, threads=1, stat=stat)
-    frames = []
-    for seq in range(7):
-        values: dict[str, list[int | None]] = {"ticks": [seq, seq**2]}
-        values["cycles"] = [100 * seq, None if seq in {2, 5} else 7 * seq]
-        whole = frame(greeting, seq, values)
-        blocks = {
-            name: rows for name, rows in whole.blocks.items() if name == "cpu" or seq % 3 == 0
-        }
-        frames.append(dataclasses.replace(whole, blocks=blocks))
-    alone, counters, at = deltas(greeting, *frames), Counters(greeting), 0
-    for size in sizes:
-        together = counters.steps(frames[at : at + size])
-        for i in range(size):
-            for name, table in alone[at + i].tables.items():
-                result = together[i].tables[name]
-                for mine, other in (
-                    (table.ticks, result.ticks),
-                    (table.increments, result.increments),
-                ):
-                    assert np.array_equal(mine, other, equal_nan=True)
-        at += size
-    assert alone[3].tables["stat"].increments[:, 0].tolist() == [3, 9]
-    assert alone[4].tables["stat"].ticks.tolist() == [0, 0]
-
-
 # --- values by core, if cores differ
 
 
