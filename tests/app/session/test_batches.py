@@ -23,7 +23,6 @@ from sim_streams import messages as simulated
 
 from perfprobe import wire
 from perftop.detect.pipeline import Detection
-from perftop.detect.turbo_drops import TurboDrops
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch
 from perftop.session.history import History
@@ -130,27 +129,6 @@ def test_batches_of_any_size_give_the_same_losses_to_a_crowded_cache(
     assert hello.identity is not None
     expected = outcome(hello, messages, None, history=False)
     assert outcome(hello, messages, sizes, history=False) == expected
-
-
-@pytest.mark.parametrize("scenario", cases_by_day(["steady", "smt-mix"], ["smt-mix"]))
-def test_detectors_learn_the_same_from_batches_of_any_size(scenario: str) -> None:
-    """The noise of clocks, and how often an IPC changes when its sibling starts or stops."""
-    hello, messages = simulated(f"sim:{scenario},cpus=8", 100)
-
-    def learned_values(size: int) -> list[Any]:
-        session = Session(hello)
-        for at in range(0, len(messages), size):
-            for _ in session.apply_in_parts(messages[at : at + size]):
-                pass
-        (drops,) = [d for d in session._detection._detectors if isinstance(d, TurboDrops)]
-        drops._learn_noise()
-        return [drops._variance, drops._mean_share, session.neighbours.siblings._history.counts]
-
-    expected = learned_values(1)
-    assert expected[0].any()
-    for size in (2, 7, 45, 100):
-        for values, expected_values in zip(learned_values(size), expected, strict=True):
-            assert values == pytest.approx(expected_values, rel=1e-12)
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
@@ -423,26 +421,3 @@ def test_a_loss_with_a_new_cause_is_not_counted_again_in_a_later_span() -> None:
     assert {cause: share for cause, share in shares.items() if share} == {
         LIMIT: pytest.approx(0.1), WAIT_CAUSE: pytest.approx(0.1),
     }  # fmt: skip
-
-
-@pytest.mark.parametrize(("spec", "watch"), STREAMS)
-def test_times_since_a_moment_are_those_of_a_later_start(spec: str, watch: str | None) -> None:
-    """A later start misses the time before the first record of each thread."""
-    difference, later = (totals_.times for totals_ in totals(spec, watch))
-    keys = ("covered_s", "waiting_s", "wait_snapshots", "job_has_waits", "has_waits")
-    for key in keys:
-        value, expected = getattr(difference, key), getattr(later, key)
-        assert value == pytest.approx(expected, abs=1.01 if key == "wait_snapshots" else 1e-6), key
-    assert {cpu: s for cpu, s in difference.truncated_s.items() if s} == pytest.approx(
-        later.truncated_s
-    )
-    pairs: list[tuple[Mapping[Any, TaskTimes], Mapping[Any, TaskTimes]]]
-    pairs = [(difference.threads, later.threads), (difference.tasks, later.tasks)]
-    for tasks, later_tasks in pairs:
-        assert tasks.keys() == later_tasks.keys()
-        for task_key, task in later_tasks.items():
-            assert tasks[task_key].comm == task.comm
-            for field in fields(TaskTimes)[1:]:
-                value, expected = (getattr(each, field.name) for each in (tasks[task_key], task))
-                assert value == pytest.approx(expected, rel=0.02, abs=0.15), field.name
-    assert sum(task.run_s for task in difference.tasks.values()) > 5
