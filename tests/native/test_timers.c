@@ -19,6 +19,7 @@ static int run_of(uint32_t kind, uint32_t calls, int fd, uint64_t arg, uint32_t 
 {
     pp_timer timer = {.kind = kind, .calls = calls, .fd = fd, .arg = arg};
 
+    memset(values, 0, sizeof values);
     return pp_timer_run(&timer, n, ticks, values);
 }
 

@@ -19,6 +19,7 @@ from itertools import pairwise
 from math import floor
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from attempts import up_to_three_attempts
@@ -43,6 +44,7 @@ from perfprobe.instruments.measurement import (
 from perfprobe.instruments.timers import METHODS, Method
 from perfprobe.native import affinity
 from perfprobe.perf.perf_events import RefusedError
+from perfprobe.registers import msr
 from perfprobe.wire import Cpu, Identity, Rate
 
 samples = st.lists(st.integers(1, 10**6), min_size=1, max_size=300)
@@ -312,6 +314,21 @@ def test_a_cpu_without_rdtscp_is_not_timed_by_it() -> None:
     assert timers.open_resource("rdtscp", 0, has_it, ExitStack()) == (None, {})
     with pytest.raises(RefusedError):
         timers.open_resource("rdtscp", 0, cpuid.read_no_leaf, ExitStack())
+
+
+def test_a_register_that_cannot_be_read_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    registers = MagicMock(fd=7)
+    registers.__enter__.return_value = registers
+    monkeypatch.setattr(msr, "Registers", lambda *_: registers)
+    note = f"{msr.register_name(msr.TSC)}, the TSC"
+    opened = timers.open_resource("msr", 0, cpuid.read_no_leaf, ExitStack())
+    assert opened == (note, {"fd": 7, "arg": msr.TSC})
+    registers.read.side_effect = msr.MsrError("the read is refused", "no time", "modprobe msr")
+    with pytest.raises(RefusedError) as refused:
+        timers.open_resource("msr", 0, cpuid.read_no_leaf, ExitStack())
+    assert (refused.value.problem.why, refused.value.problem.fix) == (
+        "the read is refused", "modprobe msr",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("source", "guarantee"), [

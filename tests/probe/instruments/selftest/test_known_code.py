@@ -85,7 +85,7 @@ def test_the_latency_of_a_chain_is_whole(
         latency = ratio if kind == load.IMUL_LOOP else 1
         step = round(1000 * latency * turns * load.chain_instructions(kind))
         span = load.WorkSpan(0, 1, 0, 1, 2000 * turns * marks, 0)
-        stamps = [i * step + 7 * (i > 5) for i in range(marks)]  # one interval is interrupted
+        stamps = [i * step + 10**9 * (i > 5) for i in range(marks)]  # one interval is interrupted
         return load.LoopRun(kind, turns, tuple(stamps), span)
 
     monkeypatch.setattr(load, "run_loop", run_loop)
