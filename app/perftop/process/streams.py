@@ -1,4 +1,4 @@
-"""Streams of messages, from one local or remote probe, or from many machines at the same time:
+"""Streams of messages from a local or remote probe:
 `async with open_stream(probe) as stream: async for messages in stream: ...`"""
 
 from __future__ import annotations
@@ -7,14 +7,13 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, Self
 
 from perfprobe import wire
 from perftop.base.errors import UNAVAILABLE, Failed
 from perftop.process.launch import SOCKET_SCHEME, START_FILE_FIX, AnyProbe, BrokenLink
-from perftop.process.link import Link, StreamJoiner, retry_waits_s
+from perftop.process.link import Link, StreamJoiner
 from perftop.process.signals import run_in_thread
 
 READ_BYTES = 1 << 18
@@ -32,11 +31,6 @@ PING_PERIOD_S = 2.0
 MAX_SILENCE_S = 10.0
 """A stream is silent after this time in s plus two sample periods without a sample from a remote
 machine. For a probe on this machine, it applies only if nothing else is pending."""
-MAX_STARTING = 8
-"""Maximum number of machines that start at the same time; each needs a process here and one
-there."""
-MAX_START_S = 2.0
-"""Time in s after which the next machine may start although this one has not answered."""
 
 
 class Stream(Protocol):
@@ -316,87 +310,3 @@ def open_stream(probe: AnyProbe, *, restarts: bool = False) -> LinkedStream | Pr
     if probe.remote_name is None:
         return ProbeStream(probe)
     return LinkedStream(probe, probe.remote_name, restarts=restarts)
-
-
-# --- reading many machines, of which one that hangs or sends invalid data does not delay the others
-
-
-class MachineListener(Protocol):
-    def process(self, messages: Sequence[wire.Message]) -> object:
-        """Processes messages that have arrived. Raises wire.WireError for impossible messages."""
-
-    def fail(self, reason: str, retry_s: float) -> None:
-        """Called if the machine does not answer. The next attempt follows after `retry_s`
-        seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class FollowedMachine:
-    """A machine to read, and the listener that gets its messages."""
-
-    open: StreamOpener
-    listener: MachineListener
-    sample_s: float = 1.0
-
-
-async def read_machines(machines: Sequence[FollowedMachine]) -> None:
-    """Reads the streams of all machines until cancelled, and then closes all at the same time."""
-    start_permits = asyncio.Semaphore(MAX_STARTING)
-    async with asyncio.TaskGroup() as group:
-        for machine in machines:
-            group.create_task(_keep_reading(machine, start_permits))
-
-
-async def _keep_reading(machine: FollowedMachine, start_permits: asyncio.Semaphore) -> None:
-    """Reads a machine's stream, and opens it again whenever it has ended."""
-    waits = retry_waits_s()
-    while True:
-        permit = _StartPermit(start_permits)
-        try:
-            await _read(machine, permit)
-        except Failed as failed:
-            reason = str(failed)
-        except wire.WireError as error:
-            reason = f"it sent impossible data: {error}"
-        except TimeoutError:
-            reason = f"no answer within {MAX_HELLO_WAIT_S:.0f} s"
-            reason = "it stopped sending" if permit.has_answered else reason
-        finally:
-            permit.release()
-        if permit.has_answered:
-            waits = retry_waits_s()
-        wait_s = next(waits)
-        machine.listener.fail(reason, wait_s)
-        await asyncio.sleep(wait_s)
-
-
-async def _read(machine: FollowedMachine, permit: _StartPermit) -> None:
-    """Reads a stream to its end. Raises Failed, WireError, or TimeoutError after a silence."""
-    await permit.acquire()
-    now = asyncio.get_running_loop().time
-    async with asyncio.timeout(MAX_HELLO_WAIT_S) as limit, machine.open() as stream:
-        async for messages in stream:
-            machine.listener.process(messages)
-            permit.has_answered = True
-            permit.release()
-            limit.reschedule(now() + MAX_SILENCE_S + 2 * machine.sample_s)
-        raise Failed("the probe on that machine has ended")
-
-
-class _StartPermit:
-    """A permit to start, held by at most MAX_STARTING machines at a time. It is released on the
-    machine's first message, or after MAX_START_S."""
-
-    def __init__(self, start_permits: asyncio.Semaphore) -> None:
-        self._turns, self._is_held = start_permits, False
-        self.has_answered = False
-
-    async def acquire(self) -> None:
-        await self._turns.acquire()
-        self._is_held = True
-        asyncio.get_running_loop().call_later(MAX_START_S, self.release)
-
-    def release(self) -> None:
-        if self._is_held:
-            self._is_held = False
-            self._turns.release()

@@ -18,12 +18,13 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from perfprobe import wire
 from perftop.base.errors import USAGE, Failed
 from perftop.base.text import safe_text, time_of_day
 from perftop.process import launch
-from perftop.process.link import ByteRate
+from perftop.process.link import ByteRate, retry_waits_s
 from perftop.process.signals import run_in_thread
-from perftop.process.streams import FollowedMachine, ProbeStream, read_machines
+from perftop.process.streams import ProbeStream
 from perftop.recording.file import AnyRecording, damage_suffix, has_parts, open_recording
 from perftop.session.fleet import (
     EPISODE_STEPS,
@@ -41,6 +42,11 @@ from perftop.session.packing import TimedMessage
 
 MAX_HOSTS = 64
 """Maximum number of machines over ssh; more machines need Prometheus."""
+MAX_STARTING = 8
+"""Maximum number of machines that start at the same time; each needs a process here and one
+there."""
+MAX_START_S = 2.0
+"""Time in s after which the next machine may start although this one has not answered."""
 RATE_SPAN_S = 10.0
 """Seconds over which the rate of received bytes is averaged."""
 SIMULATED_PREFIX = "sim:"
@@ -86,14 +92,44 @@ class SshSource:
         return [*cost, *received, f"dropped frames {dropped_frames}"]
 
     async def run(self) -> None:
-        def connect(argv: list[str]) -> ProbeStream:
-            return ProbeStream(launch.start_probe(argv), self._receive_rate.count)
+        """Reads all machines until cancelled, and then closes all connections at the same time."""
+        permits = asyncio.Semaphore(MAX_STARTING)
+        async with asyncio.TaskGroup() as group:
+            for argv, live in self._feeds:
+                group.create_task(self._keep_reading(argv, live, permits))
 
-        machines = [
-            FollowedMachine(partial(connect, argv), live, self.update_s)
-            for argv, live in self._feeds
-        ]
-        await read_machines(machines)
+    async def _keep_reading(
+        self, argv: Sequence[str], live: LiveMachine, permits: asyncio.Semaphore
+    ) -> None:
+        """Reads a machine's stream, and opens it again whenever it has ended. Only MAX_STARTING
+        machines hold a permit to start at a time. A machine releases its permit at its first
+        message, or after MAX_START_S."""
+        waits, loop = retry_waits_s(), asyncio.get_running_loop()
+        while True:
+            await permits.acquire()
+            permit = loop.create_future()  # may be cancelled several times, and is released once
+            permit.add_done_callback(lambda _: permits.release())
+            timer = loop.call_later(MAX_START_S, permit.cancel)
+            try:
+                probe = launch.start_probe(argv)
+                async with ProbeStream(probe, self._receive_rate.count) as stream:
+                    stream.fails_when_silent = lambda: True
+                    async for messages in stream:
+                        permit.cancel()
+                        live.process(messages)
+                reason = "the probe on that machine has ended"
+            except Failed as failed:
+                reason = str(failed)
+            except wire.WireError as error:
+                reason = f"it sent impossible data: {error}"
+            finally:
+                permit.cancel()
+                timer.cancel()
+            if live.machine.is_answering:
+                waits = retry_waits_s()
+            wait_s = next(waits)
+            live.fail(reason, wait_s)
+            await asyncio.sleep(wait_s)
 
     def move_in_time(self, _: int) -> bool:
         return False

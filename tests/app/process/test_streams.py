@@ -10,22 +10,21 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from unittest.mock import Mock
 
 import msgpack
 import pytest
 import synth
-from fakes import AnyProbe, Machine
 from waiting import MAX_WAIT_S, until_true
 
 from perfprobe import wire
 from perfprobe.serve import BATCH_COMMAND, CommandParser
 from perftop.base.errors import Failed
-from perftop.process import launch, link, streams
-from perftop.process.streams import FollowedMachine, Stream, read_machines
+from perftop.process import launch, streams
+from perftop.process.streams import Stream
 
 GREETING = synth.hello([synth.REF])
 GOOD = wire.encode(GREETING) + b"".join(
@@ -371,91 +370,6 @@ async def test_a_pausing_reader_reads_rarely_and_loses_nothing() -> None:
             assert "ended without an error message" in str(failed)
     assert sum(counts) == 4 + 40
     assert counts[1] > 1, "messages that arrived meanwhile"
-
-
-# --- many machines
-
-
-class CountingListener:
-    def __init__(self) -> None:
-        self.messages = 0
-        self.fails: list[tuple[str, float]] = []
-
-    def process(self, messages: Sequence[wire.Message]) -> None:
-        self.messages += len(messages)
-
-    def fail(self, why: str, retry_s: float) -> None:
-        self.fails.append((why, retry_s))
-
-
-@asynccontextmanager
-async def hangs() -> AsyncIterator[Stream]:
-    await asyncio.Event().wait()
-    yield AnyProbe(Machine())
-
-
-def refuses() -> AbstractAsyncContextManager[Stream]:
-    raise Failed("connection refused")
-
-
-@asynccontextmanager
-async def reading(machines: Sequence[FollowedMachine]) -> AsyncIterator[None]:
-    task = asyncio.create_task(read_machines(machines))
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-
-@pytest.fixture
-def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shortens all waits of the module."""
-    for name in ("MAX_START_S", "MAX_HELLO_WAIT_S", "MAX_SILENCE_S"):
-        monkeypatch.setattr(streams, name, 0.01)
-    monkeypatch.setattr(link, "RETRY_WAITS_S", (0.01, 0.02))
-
-
-def linked_member(opener: streams.StreamOpener) -> tuple[FollowedMachine, CountingListener]:
-    listener = CountingListener()
-    return FollowedMachine(opener, listener, 0.0), listener
-
-
-@pytest.mark.usefixtures("_short_waits")
-async def test_hanging_or_refusing_machines_delay_no_other() -> None:
-    bad = [linked_member(hangs) for _ in range(20)] + [linked_member(refuses) for _ in range(20)]
-    feed = AnyProbe(Machine())
-    good, listener = linked_member(feed.open)
-    async with reading([machine for machine, _ in bad] + [good]):
-        await until_true(lambda: listener.messages >= 2, "frames of the last machine")
-        await until_true(lambda: all(one.fails for _, one in bad), "all others have failed")
-    assert "no answer" in bad[0][1].fails[0][0]
-    assert bad[20][1].fails[0] == ("connection refused", 0.01)
-    assert feed.closed
-
-
-@pytest.mark.usefixtures("_short_waits")
-async def test_a_silent_machine_is_disconnected() -> None:
-    feed = AnyProbe(Machine())
-    machine, listener = linked_member(feed.open)
-    async with reading([machine]):
-        await until_true(lambda: listener.fails, "the silence is reported")
-        assert listener.fails[0][0] == "it stopped sending"
-        assert feed.closed
-
-
-@pytest.mark.usefixtures("_short_waits")
-async def test_an_invalid_message_ends_the_stream_of_its_machine() -> None:
-    def refuse(messages: object) -> None:
-        raise wire.WireError("a frame before the hello")
-
-    feed = AnyProbe(Machine())
-    machine, listener = linked_member(feed.open)
-    listener.process = refuse  # type: ignore[method-assign]
-    async with reading([machine]):
-        await until_true(lambda: listener.fails, "the false time is reported")
-    assert "impossible data" in listener.fails[0][0]
 
 
 def test_a_newer_probe_is_not_mistaken_for_the_output_of_a_start_file() -> None:

@@ -6,12 +6,15 @@ import asyncio
 import dataclasses
 import json
 import math
+import os
 import re
+import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import command
 import fake_ssh
@@ -21,9 +24,10 @@ from fakes import CpuLoad
 from fakes import Machine as FakeMachine
 from waiting import MAX_WAIT_S, until_true
 
+from perfprobe import wire
 from perftop import cli
 from perftop.base.errors import DAMAGED, USAGE, Failed
-from perftop.process import launch
+from perftop.process import launch, streams
 from perftop.process import link as retry
 from perftop.session.fleet import Fleet
 from perftop.session.fleet_machine import UNKNOWN_NUMBERS, Machine, MachineEpisode
@@ -165,11 +169,20 @@ async def test_a_hanging_or_broken_host_delays_no_other(
     for name, behaviour in behaviours.items():
         hosts.set(name, behaviour)
     hosts.set("good", "run sim:steady,cpus=2")
+    monkeypatch.setattr(fleet_sources, "MAX_STARTING", 1)
+    monkeypatch.setattr(fleet_sources, "MAX_START_S", 0.5)
+    starts_s, start_probe = list[float](), launch.start_probe
 
+    def timed_start(argv: list[str]) -> launch.AnyProbe:
+        starts_s.append(time.monotonic())
+        return start_probe(argv)
+
+    monkeypatch.setattr(launch, "start_probe", timed_start)
     source = SshSource([*behaviours, "good"], 0.1)
     task = asyncio.create_task(source.run())
     machines = source.fleet.machines
     await until_true(lambda: machines["good"].is_answering, "values of the working host")
+    assert starts_s[1] - starts_s[0] > 0.4, "the start of the host that hangs"
     for name in ("liar", "gone", "cut"):
         await until_true(partial(has_failed, machines[name]), f"the reason of {name}")
     assert machines["hung"].why == "connecting"
@@ -218,6 +231,65 @@ async def test_a_broken_link_is_reported_immediately_and_restored(
     hosts.set("n1", "run sim:steady,cpus=2")
     await until_true(lambda: machine.is_answering, "values after the link is restored")
     await until_true(lambda: "kB/s" in " ".join(source.cost_texts()), "the rate")
+    task.cancel()
+    await asyncio.wait([task])
+
+
+@pytest.mark.parametrize("name", ["n1", "sim:steady,cpus=2"])
+async def test_a_pause_of_perftop_is_not_a_silence_of_the_machine(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after Ctrl-Z: nothing is read for longer than a machine may be silent."""
+    monkeypatch.setattr(streams, "MAX_SILENCE_S", 1.0)
+    fake_ssh.install(tmp_path, monkeypatch).set("n1", "run sim:steady,cpus=2")
+    source = SshSource([name], 0.1)
+    task = asyncio.create_task(source.run())
+    machine, reasons = source.fleet.machines[name], list[str]()
+    monkeypatch.setattr(Machine, "fall_silent", lambda *arguments: reasons.append(arguments[2]))
+    await until_true(lambda: machine.is_answering, "values of the machine")
+    time.sleep(1.6)  # noqa: ASYNC251 - stops the event loop
+    resumed_s = time.time()
+    await until_true(lambda: machine.updated_at > resumed_s + 0.5, "values after the pause")
+    assert reasons == []
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_silence_and_impossible_messages_are_reasons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "MAX_SILENCE_S", 0.5)
+    monkeypatch.setattr(launch, "GRACE_S", 0.1)
+    hosts, names = fake_ssh.install(tmp_path, monkeypatch), ["stopped", "liar", "sim:idle,cpus=2"]
+    for name in names[:2]:
+        hosts.set(name, "run sim:steady,cpus=2")
+    source = SshSource(names, 0.1)
+    simulated_pids, start_probe = list[int](), launch.start_probe
+
+    def noted_start(argv: list[str]) -> launch.AnyProbe:
+        probe = start_probe(argv)
+        if probe.remote_name is None and isinstance(probe, launch.Probe):
+            simulated_pids.append(probe.process.pid)
+        return probe
+
+    monkeypatch.setattr(launch, "start_probe", noted_start)
+    task = asyncio.create_task(source.run())
+    machines = source.fleet.machines
+    await until_true(lambda: not source.fleet.silent_machines, "values of all machines")
+    (liar,) = (live for _, live in source._feeds if live.machine.name == "liar")
+    monkeypatch.setattr(liar, "process", Mock(side_effect=wire.WireError("no such CPU")))
+    for pid in (hosts.pids("stopped")[-1], simulated_pids[-1]):
+        os.kill(pid, signal.SIGSTOP)
+    reasons = dict.fromkeys(names, "")
+
+    def note_reasons() -> bool:
+        reasons.update({name: machines[name].why or reasons[name] for name in names})
+        return all(reasons.values())
+
+    await until_true(note_reasons, "the reasons of all machines")
+    assert reasons["liar"] == "it sent impossible data: no such CPU"
+    assert re.search("stopped: received no sample for", reasons["stopped"])
+    assert re.search("sent nothing for .*was it stopped", reasons["sim:idle,cpus=2"])
     task.cancel()
     await asyncio.wait([task])
 
