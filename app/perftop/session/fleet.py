@@ -26,6 +26,9 @@ MIN_SHARED_MACHINES = 3
 """Minimum number of machines with episodes of the same cause that form a shared episode."""
 MAX_START_DISTANCE_S = 30.0
 """Maximum time in s between the starts of ended episodes that form a shared episode."""
+UNLISTED_KINDS = frozenset({"ramp", "online"})
+"""Kinds of episodes that no list of a fleet's episodes contains: they are frequent, or good
+news."""
 ORDERS = "lost", "name", "busy", "clock_hz", "age"
 _RISING_ORDERS = frozenset({"name", "clock_hz"})
 """Orders in which the lowest value comes first."""
@@ -99,7 +102,7 @@ class Fleet:
         by_cause: dict[tuple[str, str], list[MachineEpisode]] = {}
         for machine in self.machines.values():
             for episode in machine.running:
-                if episode.is_wrong:
+                if episode.kind not in UNLISTED_KINDS:
                     by_cause.setdefault(episode.group, []).append(episode)
         shared_episodes = [e for group in by_cause.values() for e in self._shared_episodes(group)]
         shared_episodes.sort(key=lambda h: (-round(h.lost, 2), severity_rank(h.kind), h.start))
@@ -131,7 +134,7 @@ class Fleet:
         ended_episodes: dict[tuple[str, str], list[MachineEpisode]] = {}
         for machine in self.machines.values():
             for episode in machine.ended:
-                if episode.is_wrong:
+                if episode.kind not in UNLISTED_KINDS:
                     ended_episodes.setdefault(episode.group, []).append(episode)
         shared_episodes = self.running()
         for episodes in ended_episodes.values():

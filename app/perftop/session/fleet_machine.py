@@ -20,7 +20,7 @@ import numpy as np
 from perfprobe import wire
 from perftop.detect.turbo_drops import DROP_START
 from perftop.model.confidence import TaskOnCpu
-from perftop.model.kinds import STEAL_CAUSE, Episode, kind_of_cause
+from perftop.model.kinds import STEAL_CAUSE, Episode, kind_of, kind_of_cause
 from perftop.model.numbers import METRICS, Number
 from perftop.model.smt import STATES
 from perftop.model.tasks import parse_task
@@ -45,8 +45,6 @@ MAX_SERIES = 8
 """Maximum number of cached series of a machine."""
 MAX_EPISODES = 200
 """Maximum number of ended episodes of a machine. The newest episodes are kept."""
-_HARMLESS_KINDS = frozenset({"ramp", "online"})
-"""Kinds of episodes that are not problems."""
 MIN_TASK_CPUS = 0.05
 """Minimum CPU use of the busiest task, in CPUs, for its name to be shown."""
 MIN_VICTIM_SHARE = 0.5
@@ -168,7 +166,7 @@ class MachineEpisode:
 
     @property
     def is_wrong(self) -> bool:
-        return self.kind not in _HARMLESS_KINDS
+        return kind_of(self).is_wrong
 
 
 @dataclass(slots=True)
@@ -297,7 +295,7 @@ class Machine:
         most of its CPUs; two empty texts if there is neither."""
         if (largest := self.largest_loss) is not None:
             return largest[0]
-        losing = [e for e in self.running if e.is_wrong and e.kind != "suspect"]
+        losing = [e for e in self.running if e.is_wrong]
         return max(losing, key=lambda e: (e.share, e.depth or 0.0)).group if losing else ("", "")
 
     def lost_to(self, cause: CauseKey) -> float:

@@ -58,6 +58,7 @@ def names(fleet: Fleet, **sight: object) -> list[str]:
     (("throttle", 0.9, 0.5), ("throttle", 0.1, 0.5)),
     (("throttle", 0.1, 0.5), ("throttle", None, 0.5)),
     (("throttle", 0.1, 0.1), ("suspect", 0.9, 1.0)), (("throttle", 0.1, 0.1), ("online", 0.9, 1.0)),
+    (("throttle", 0.1, 0.1), ("offline", 0.9, 1.0)), (("throttle", 0.1, 0.1), ("ramp", 0.9, 1.0)),
 ])  # fmt: skip
 def test_the_cause_of_a_machine_is_that_of_the_episode_on_most_cpus(
     worst: tuple[str, float, float], other: tuple[str, float | None, float], *, turned: bool
