@@ -103,20 +103,22 @@ def open_perf(
     them, and the hello message has the reason. Raises ValueError for unknown events."""
     from perfprobe.machine.parts import Part
     from perfprobe.machine.source import Machine, SourceInfo, os_parts, read_rows, with_siblings
-    from perfprobe.perf import chosen, cores
+    from perfprobe.perf import chosen_events, cores
     from perfprobe.perf.perf_events import Kernel
     from perfprobe.registers.limits import open_registers
 
     root, kernel = Path("/"), Kernel()
-    chosen_groups = [] if events is None else chosen.find_events(root, events)
+    chosen_groups = [] if events is None else chosen_events.find_events(root, events)
     rows, selected = read_rows(root, cpus)
     planner = cores.EventPlanner(root, rows, method=method)
     cpus_to_read = with_siblings(selected, rows)
     online = [row for row in rows if row.online and row.cpu in cpus_to_read]
-    other_groups = [group for group in chosen_groups if chosen.always_counted_key(group) is None]
-    other_group = chosen.largest_group_finder(other_groups, planner.pmus)
+    other_groups = [
+        group for group in chosen_groups if chosen_events.always_counted_key(group) is None
+    ]
+    other_group = chosen_events.largest_group_finder(other_groups, planner.pmus)
     parts = cores.open_parts(kernel, rows, planner, online=online, other_group=other_group)
-    aliases = chosen.always_counted_keys(chosen_groups, parts[0].counters)
+    aliases = chosen_events.always_counted_keys(chosen_groups, parts[0].counters)
     groups = [group for group in chosen_groups if group[0].request.key not in aliases]
     with contextlib.ExitStack() as on_failure:
         for part in parts:
@@ -126,11 +128,11 @@ def open_perf(
             reason = f"the perf source is not available: {why_not.why}"
             raise Unavailable(with_remedy(reason, why_not.fix))
         if groups:
-            extra += chosen.open_chosen(
+            extra += chosen_events.open_chosen(
                 kernel, rows, groups, planner.pmus, online=online, multiplex=multiplex
             )
         on_failure.pop_all()
-    slots, no_slots = chosen.open_topdown(kernel, rows, planner.pmus, online=online)
+    slots, no_slots = chosen_events.open_topdown(kernel, rows, planner.pmus, online=online)
     registers, survey = open_registers(root, rows)
     keys = {counter.key for part in parts for counter in part.counters}
 

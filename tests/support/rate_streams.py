@@ -125,7 +125,7 @@ class SteppedDetector:
         self.ended: list[Episode] = []
         self.now_ns = 0
 
-    def step_of(self, ns: int = S) -> tuple[int, int]:
+    def next_step(self, ns: int = S) -> tuple[int, int]:
         """Advances the time by `ns`; returns start and end of this step."""
         since_ns, self.now_ns = self.now_ns, self.now_ns + ns
         return since_ns, self.now_ns

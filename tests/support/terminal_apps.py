@@ -163,11 +163,11 @@ class Cells:
                 x += cell_len(sign)
         self._x, self._y, self._style = x, y, style
 
-    def _move(self, x: int, y: int, by: int, columns: int) -> None:
-        """Deletes cells if `by` is negative, otherwise inserts blanks."""
+    def _move(self, x: int, y: int, shift: int, columns: int) -> None:
+        """Deletes cells if `shift` is negative, otherwise inserts blanks."""
         before = {i: self._cells.get((y, i), BLANK) for i in range(x, columns)}
         for i in range(x, columns):
-            self._cells[y, i] = before.get(i - by, BLANK)
+            self._cells[y, i] = before.get(i - shift, BLANK)
 
     def lines(self, columns: int, lines: int) -> list[str]:
         return ["".join([cell[0] for cell in self.cells(columns, y)]) for y in range(lines)]

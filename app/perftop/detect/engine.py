@@ -206,11 +206,11 @@ class PauseLimits:
         """Returns whether the stream has a gap between these times, or time runs backwards."""
         return not 0 < time_ns - since_ns <= self.gap_ns
 
-    def has_ended(self, high: HighShare, time_ns: int, *, is_known: bool) -> bool:
+    def has_ended(self, share: HighShare, time_ns: int, *, is_known: bool) -> bool:
         """Returns whether a high share has ended. `is_known`: whether the sample has a value."""
         if not is_known:
-            return time_ns - high.last_ns > self.gap_ns
-        return high.pause_start_ns is not None and time_ns - high.pause_start_ns >= self.pause_ns
+            return time_ns - share.last_ns > self.gap_ns
+        return share.pause_start_ns is not None and time_ns - share.pause_start_ns >= self.pause_ns
 
 
 @dataclass(slots=True)
@@ -238,7 +238,7 @@ class RecordEpisodes:
         self._pauses = PauseLimits(reader.hello.sample_ns)
         self.running: dict[Hashable, RecordEpisode] = {}
         self._episodes, self._kind, self._start, self._end = episodes, kind, start, end
-        self._shown: set[Hashable] = set()
+        self._updated_keys: set[Hashable] = set()
 
     def begin_record(self, time_ns: int) -> bool:
         """Stores the time of a new record. Returns whether it covers exactly the time since the
@@ -259,14 +259,14 @@ class RecordEpisodes:
             self.running[key] = current
         current.lost_s += lost_s
         current.span_s += self.span_s
-        self._shown.add(key)
+        self._updated_keys.add(key)
         return current
 
     def close(self) -> list[Episode]:
         """Ends the episodes to which nothing was added since the last call. Their end is the end of
         the last record that added to them. Returns the ended episodes."""
-        ended_keys = [key for key in self.running if key not in self._shown]
-        self._shown.clear()
+        ended_keys = [key for key in self.running if key not in self._updated_keys]
+        self._updated_keys.clear()
         ended = [self.running.pop(key) for key in ended_keys]
         end = self._episodes.end
         return [end(e.episode, e.episode.start_ns + round(e.span_s * 1e9)) for e in ended]
@@ -474,14 +474,14 @@ class ShareEpisodes(DetectorEpisodes[ShareEpisode]):
         further_sums = (np.where(is_known, part, 0.0) for part in extra_values)
         sums = np.array([share * weight, weight, *further_sums])
         ended = self.close(self._extend_running(sums, since_ns, time_ns))
-        high = is_known & (share >= self._start) & ~self.member_mask(len(cpu_lists))
+        is_high = is_known & (share >= self._start) & ~self.member_mask(len(cpu_lists))
         # Enough consecutive high samples start an episode. A gap in a position's readings restarts
         # the count.
         self._high_counts[time_ns - self._since_ns > self.pauses.gap_ns] = 0
         self._since_ns[self._high_counts == 0] = since_ns
-        high_counts = np.where(high, self._high_counts + 1, 0)
+        high_counts = np.where(is_high, self._high_counts + 1, 0)
         self._high_counts = np.where(is_known, high_counts, self._high_counts)
-        is_new = high & (self._high_counts >= self._min_samples)
+        is_new = is_high & (self._high_counts >= self._min_samples)
         self._high_counts[is_new] = 0
         for group in distinct(groups[is_new]):
             self._start_or_join(group, is_new & (groups == group), sums, time_ns)

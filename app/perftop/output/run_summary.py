@@ -420,7 +420,7 @@ def time_use_lines(phases: Sequence[RunPhase], *, unicode: bool) -> list[str]:
     pieces = []
     for phase, count in zip(phases, cells, strict=True):
         name = safe_text(phase.label, MAX_NAME_LENGTH)
-        texts = f" {name} {_seconds(phase.elapsed_s)} ", f" {name} ", name
+        texts = f" {name} {_duration_text(phase.elapsed_s)} ", f" {name} ", name
         text = next((text for text in texts if len(text) < count), name)
         pieces.append((first + text).ljust(count)[:count])
     table = _phase_table(phases, spent_s) if len(phases) > 1 else []
@@ -447,19 +447,19 @@ def _phase_table(phases: Sequence[RunPhase], spent_s: Sequence[JobTime]) -> list
     rows = ["", table_line(columns, [column.heading for column in columns])]
     for phase, times in zip(phases, spent_s, strict=True):
         program, run_s = phase.largest_program()
-        text = f"{safe_text(program, MAX_NAME_LENGTH)} {_seconds(run_s)}"
+        text = f"{safe_text(program, MAX_NAME_LENGTH)} {_duration_text(run_s)}"
         largest = text if run_s >= MIN_SHOWN_S else ""
-        seconds = [_seconds(s) for s in (phase.elapsed_s, *(times[index] for index in uses))]
+        seconds = [_duration_text(s) for s in (phase.elapsed_s, *(times[index] for index in uses))]
         cpus = f"{times.ran_s / phase.elapsed_s:.1f}"
         label = safe_text(phase.label, MAX_NAME_LENGTH)
         rows.append(table_line(columns, [label, *seconds, cpus, largest]))
     sums = [sum(phase.elapsed_s for phase in phases)]
     sums += [sum(times[index] for times in spent_s) for index in uses]
     cpus = f"{sum(times.ran_s for times in spent_s) / sums[0]:.1f}"
-    return [*rows, table_line(columns, ["all", *map(_seconds, sums), cpus, ""])]
+    return [*rows, table_line(columns, ["all", *map(_duration_text, sums), cpus, ""])]
 
 
-def _seconds(seconds: float) -> str:
+def _duration_text(seconds: float) -> str:
     """Formats a duration: with one decimal below 1000 s, and as 0 below MIN_SHOWN_S."""
     if seconds < MIN_SHOWN_S:
         return "0"

@@ -96,15 +96,15 @@ class NewTaskCheck:
         """The ID of the newest task; 0 if unknown."""
         self._loadavg = files.OpenFile(f"{proc}/loadavg")
         # In a container, a file of another program (LXCFS) may be mounted on /proc/loadavg.
-        self._is_kernels = False
+        self._is_from_kernel = False
         with suppress(OSError):
-            self._is_kernels = Path(proc, "loadavg").stat().st_dev == Path(proc).stat().st_dev
+            self._is_from_kernel = Path(proc, "loadavg").stat().st_dev == Path(proc).stat().st_dev
 
     def has_new_tasks(self) -> bool:
         """Returns whether a task may have been created since the last call."""
         last_id, self._newest_id = self._newest_id, 0
         with suppress(ValueError, IndexError):
-            if self._is_kernels:
+            if self._is_from_kernel:
                 self._newest_id = int(self._loadavg.read().split()[-1])
         return self._newest_id == 0 or self._newest_id != last_id
 

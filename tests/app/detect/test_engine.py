@@ -38,7 +38,7 @@ class SteppedShares(SteppedDetector):
     ) -> SteppedShares:  # fmt: skip
         for _ in range(samples):
             share, weights = np.broadcast_to(np.array(shares, float), 3), np.full(3, weight)
-            groups, times = np.array([0, 0, 1]), self.step_of(ns)
+            groups, times = np.array([0, 0, 1]), self.next_step(ns)
             self.ended += self.episodes.step(share, weights, groups, names, *times, [weights])
         return self
 
@@ -184,7 +184,7 @@ class SteppedLosses(SteppedDetector):
         cpus = range(len(shares))
         yes, weights = np.ones(len(shares), bool), np.full(len(shares), weight)
         for _ in range(samples):
-            self.ended += self.losses.step(np.array(shares), weights, yes, *self.step_of(ns))
+            self.ended += self.losses.step(np.array(shares), weights, yes, *self.next_step(ns))
             self.losses.begin(yes & is_proven, [[cpu] for cpu in cpus], self.now_ns)
 
 

@@ -38,7 +38,7 @@ class RampingCores(SteppedDetector):
     ) -> RampingCores:  # fmt: skip
         for _ in range(samples):
             hz, use = (np.broadcast_to(np.asarray(v, float), self.cores) for v in (ghz, util))
-            since_ns, time_ns = self.step_of(ns)
+            since_ns, time_ns = self.next_step(ns)
             parts = {util_of: use, cycles_and_time: (hz * GHZ, np.ones(self.cores))}
             ceilings = SimpleNamespace(hz=np.full(self.cores, ceiling))
             self.ended += self.ramps.process(sample_with(

@@ -33,7 +33,7 @@ class SmiSteps(SteppedDetector):
         for _ in range(samples):
             moved = np.broadcast_to(np.array(count, float), 4)
             span_ns = np.array(spans) * float(ns)
-            self.ended += self.smis.step(moved, span_ns, *self.step_of(ns))
+            self.ended += self.smis.step(moved, span_ns, *self.next_step(ns))
         return self
 
 
@@ -160,7 +160,7 @@ class StealSteps(SteppedDetector):
     def advance(self, *ticks: float, others: float = 0, ns: int = S) -> StealSteps:
         for n in ticks:
             stolen_s = np.array([n, *[others] * 3]) * 0.01
-            self.ended += self.steals.process(steal_sample(stolen_s, *self.step_of(ns)))
+            self.ended += self.steals.process(steal_sample(stolen_s, *self.next_step(ns)))
         return self
 
 

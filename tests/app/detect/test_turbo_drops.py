@@ -81,7 +81,7 @@ class CoreClocks(SteppedDetector):
             snapshot = TaskSnapshot(top_tasks=record) if record and not left else None
             ceilings = np.full(self.cores, ceiling)
             sample = clock_sample(self.drops, run_s, cycles, use, ceilings, delta, snapshot)
-            sample.since_ns, sample.time_ns = self.step_of(ns)
+            sample.since_ns, sample.time_ns = self.next_step(ns)
             self.ended += self.drops.process(sample)
         return self
 

@@ -13,7 +13,7 @@ from fakeperf import TIMES, keys_on, online_rows, opened_parts, skylake, write_m
 
 from perfprobe.cpu import topology
 from perfprobe.errors import Unavailable
-from perfprobe.perf import chosen, perf_pmus
+from perfprobe.perf import chosen_events, perf_pmus
 from perfprobe.perf.cores import open_parts
 from perfprobe.perf.groups import PerfPart
 
@@ -22,14 +22,14 @@ def open_chosen_events(
     root: Path, kernel: fakeperf.Kernel, text: str, *, multiplex: bool = True, own: bool = True
 ) -> list[PerfPart]:
     """Opens the events of `text` on a Skylake, after the probe's own counters, which are pinned."""
-    rows, groups = topology.read_cpus(root), chosen.find_events(root, text)
+    rows, groups = topology.read_cpus(root), chosen_events.find_events(root, text)
     online, kernel.root = online_rows(root), root
     if own:
         planner = skylake(root)
-        other_group = chosen.largest_group_finder(groups, planner.pmus)
+        other_group = chosen_events.largest_group_finder(groups, planner.pmus)
         open_parts(kernel, rows, planner, online=online, other_group=other_group)
     pmus = perf_pmus.core_pmus(root)
-    return chosen.open_chosen(kernel, rows, groups, pmus, online=online, multiplex=multiplex)
+    return chosen_events.open_chosen(kernel, rows, groups, pmus, online=online, multiplex=multiplex)
 
 
 def test_software_events_share_a_group_and_need_no_pmu(tmp_path: Path) -> None:
@@ -138,17 +138,20 @@ def test_events_that_perftop_counts_need_no_counter_of_their_own(tmp_path: Path)
     planner = skylake(tmp_path)
     core, *_ = opened_parts(tmp_path, planner, fakeperf.Kernel())
     text = "ref-cycles,cycles,instructions,cycles:k,ref-cycles:u,branches,cs"
-    asked = chosen.find_events(tmp_path, text)
-    assert chosen.always_counted_keys(asked, core.counters) == {
+    asked = chosen_events.find_events(tmp_path, text)
+    assert chosen_events.always_counted_keys(asked, core.counters) == {
         "e.ref-cycles": "ref", "e.cycles": "cycles", "e.instructions": "instructions",
     }  # fmt: skip
     fakeperf.write_pmu(tmp_path, "cpu_core", 5, "0-3")  # of a hybrid; its type is in the config
-    assert chosen.always_counted_key(chosen.find_events(tmp_path, "cycles")[0]) == "cycles"
+    assert (
+        chosen_events.always_counted_key(chosen_events.find_events(tmp_path, "cycles")[0])
+        == "cycles"
+    )
     (tmp_path / fakeperf.DEVICES / "cpu_core/type").unlink()
-    in_braces = chosen.find_events(tmp_path, "{ref-cycles,r1}")
-    assert chosen.always_counted_keys(in_braces, core.counters) == {}
+    in_braces = chosen_events.find_events(tmp_path, "{ref-cycles,r1}")
+    assert chosen_events.always_counted_keys(in_braces, core.counters) == {}
     without_ref = [counter for counter in core.counters if counter.key != "ref"]
-    assert "e.ref-cycles" not in chosen.always_counted_keys(asked, without_ref)
+    assert "e.ref-cycles" not in chosen_events.always_counted_keys(asked, without_ref)
 
 
 @pytest.mark.parametrize(("watchdog", "why", "fix"), [

@@ -11,8 +11,8 @@ import trees
 from fakeperf import TIMES, keys_on, online_rows, write_machine_files
 
 from perfprobe.cpu import topology
-from perfprobe.perf import chosen, perf_pmus
-from perfprobe.perf.chosen import TOPDOWN_LEVEL_1, TOPDOWN_LEVEL_2
+from perfprobe.perf import chosen_events, perf_pmus
+from perfprobe.perf.chosen_events import TOPDOWN_LEVEL_1, TOPDOWN_LEVEL_2
 from perfprobe.perf.groups import PerfPart
 from perfprobe.perf.perf_events import NO_LEADER, Event
 from perfprobe.wire import Missing
@@ -33,7 +33,7 @@ def write_events(root: Path, pmu: str, *tables: dict[str, tuple[str, str]]) -> N
 
 def open_part(root: Path, kernel: fakeperf.Kernel) -> tuple[list[PerfPart], list[Missing]]:
     rows, pmus, kernel.root = topology.read_cpus(root), perf_pmus.core_pmus(root), root
-    return chosen.open_topdown(kernel, rows, pmus, online=online_rows(root))
+    return chosen_events.open_topdown(kernel, rows, pmus, online=online_rows(root))
 
 
 def test_ice_lake_has_a_group_led_by_slots(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_groups_that_fail_like_real_ones(tmp_path: Path) -> None:
     write_machine_files(tmp_path)
     fakeperf.write_pmu(tmp_path, "cpu", 4)
     parts, (lacking,) = open_part(tmp_path, fakeperf.Kernel())
-    assert (parts, lacking.why) == ([], chosen.NO_PERF_METRICS)
+    assert (parts, lacking.why) == ([], chosen_events.NO_PERF_METRICS)
     write_events(tmp_path, "cpu", TOPDOWN_LEVEL_1)
     zeros = fakeperf.Kernel(moved=MOVED | {"topdown_retiring": 0, "topdown_backend": 0})
     negative = fakeperf.Kernel(moved=MOVED | {"topdown_retiring": -400, "topdown_backend": 1200})
@@ -95,7 +95,9 @@ def test_groups_that_fail_like_real_ones(tmp_path: Path) -> None:
         parts, missing = open_part(tmp_path, kernel)
         assert parts == []
         assert [m.what for m in missing] == ["topdown_retiring_ratio"]
-        assert (missing[0].why == chosen.SLOTS_PROBLEM) == (kernel not in (refusing, denying))
+        assert (missing[0].why == chosen_events.SLOTS_PROBLEM) == (
+            kernel not in (refusing, denying)
+        )
         assert all(group.closed for group in kernel.groups)
 
 

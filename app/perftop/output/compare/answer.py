@@ -306,7 +306,7 @@ def open_questions(comparisons: Sequence[Comparison]) -> Iterator[str]:
     if unsteady:
         slow = "it changes" if len(unsteady) == 1 else "they change"
         yield f"noise of {join_words([*unsteady])}: {slow} too slowly for runs of this length"
-    for side, keys in zip("AB", first.keys_of_one_side, strict=True):
+    for side, keys in zip("AB", first.one_sided_keys, strict=True):
         if keys:  # an event's two numbers share a plain name: list it once
             lacking = dict.fromkeys(find_number(key).plain_name for key in keys)
             yield f"{join_words([*lacking])}: only {side} has it"

@@ -112,7 +112,7 @@ class Comparison:
     extra_loss: dict[CauseKey, float]
     """By cause, the share of time that B lost minus the share that A lost, if at least
     MIN_LOSS_DIFFERENCE. The largest difference is first."""
-    keys_of_one_side: tuple[list[str], list[str]]
+    one_sided_keys: tuple[list[str], list[str]]
     """For each side, the keys of the numbers that only it has."""
     is_interleaved: bool
     """Whether runs of A and B alternated, so that both had the same conditions."""

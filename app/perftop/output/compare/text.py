@@ -279,7 +279,7 @@ def diff_json(comparisons: Sequence[Comparison], files: tuple[list[str], list[st
         {
             "label": phase.label or None, "runs_a": len(phase.side_a), "runs_b": len(phase.side_b),
             "numbers": {row.number.key: _row_json(row) for row in phase.rows},
-            "only_a": phase.keys_of_one_side[0], "only_b": phase.keys_of_one_side[1],
+            "only_a": phase.one_sided_keys[0], "only_b": phase.one_sided_keys[1],
         }
         for phase in comparisons
     ]  # fmt: skip

@@ -23,7 +23,7 @@ from perftop.session.values import columns_by_key, cpu_values, has_few_ticks, su
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import PanelLine
 from perftop.tui.shared.episode_style import lowered_number
-from perftop.tui.shared.row_numbers import ViewSettings, number_column_of, session_clock_unit
+from perftop.tui.shared.row_numbers import ViewSettings, make_number_column, session_clock_unit
 from perftop.tui.shared.tables import INDENT, task_ranking
 
 MAX_CPUS_AT_CURSOR = 2
@@ -166,7 +166,7 @@ def number_line(
     marker: Run = ("  ", "text")
     if episode is not None:
         marker = (f"{episode_style.marker(episode)} ", "alarm")
-    column = number_column_of(number, clock, size)
+    column = make_number_column(number, clock, size)
     cells, sides = [*_cpu_cells(session, interval, column, cpus, episode)], 1
     if now is not None:
         now_cells = ((text, "dim") for text, _ in _cpu_cells(session, now, column, cpus, None))
@@ -185,7 +185,7 @@ def core_number_pieces(
     worst, numbers = worst_by_number(session, interval, cpus), columns_by_key(session)
     for rank, key in enumerate((key for key in keys if key in numbers), 1):
         number = numbers[key]
-        column = number_column_of(number, clock, len("100.0"))
+        column = make_number_column(number, clock, len("100.0"))
         rows = [session.position[cpu] for cpu in cpus]
         if rank > 1 and np.isnan(cpu_values(session, interval, key)[rows]).all():
             continue

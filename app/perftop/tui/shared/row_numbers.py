@@ -250,7 +250,7 @@ def scale_ends(field: Number, scale: Scale, unit: ClockUnit) -> tuple[str, str]:
     return value_text(scale.low, unit, digits), value_text(scale.high, unit, digits)
 
 
-def number_column_of(number: Number, clock: ClockUnit, width: int) -> columns.Column:
+def make_number_column(number: Number, clock: ClockUnit, width: int) -> columns.Column:
     scale, digits = number.scale(clock)
     name, is_rate = number.name(clock), number.is_rate
     return columns.Column(

@@ -158,7 +158,7 @@ def number_column(number: Number, clock: ClockUnit) -> Column:
     """Returns the column of a number, or of the task, which has no unit."""
     name = number.name(clock)
     if number.unit:
-        return row_numbers.number_column_of(number, clock, max(MIN_NUMBER_WIDTH, len(name)) + 2)
+        return row_numbers.make_number_column(number, clock, max(MIN_NUMBER_WIDTH, len(name)) + 2)
     return Column(number.key, name, MIN_TASK_WIDTH + 2, is_left=True, max_width=MAX_TASK_WIDTH + 2)
 
 

@@ -35,7 +35,7 @@ from perfprobe.sources.sim.script import (
     CELLS_PER_S,
     LIMIT_BITS,
     SLICE_NS,
-    Tables,
+    ScriptTables,
     approach_exponentially,
 )
 from perfprobe.wire import Block, Counter, Missing, Rows
@@ -361,7 +361,7 @@ def package_block(machine: SimMachine) -> Block:
 
 
 class PackageCounters:
-    def __init__(self, machine: SimMachine, tables: Tables) -> None:
+    def __init__(self, machine: SimMachine, tables: ScriptTables) -> None:
         self._machine = machine
         self._tables = tables
         self._energies_nj = tables.integrals(tables.mw, 1000)
@@ -428,7 +428,7 @@ class MachineCounters:
     """The CPU time of the probe; for a guest, also the pressure, the load averages (mean numbers of
     tasks that ran or waited for a CPU), interrupts and context switches."""
 
-    def __init__(self, machine: SimMachine, tables: Tables) -> None:
+    def __init__(self, machine: SimMachine, tables: ScriptTables) -> None:
         self._guest = machine.guest
         guest = [*PRESSURE_COUNTERS, *LOAD_COUNTERS, *TOTAL_COUNTERS] if machine.guest else []
         self.block = Block("machine", "machine", [OWN_TIME, *guest])

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from perfprobe.sources.sim.machine import Ints, SimMachine
-from perfprobe.sources.sim.script import CELL_NS, Script, Tables
+from perfprobe.sources.sim.script import CELL_NS, Script, ScriptTables
 from perfprobe.wire import ROW_WIDE
 
 
@@ -180,7 +180,7 @@ class Schedule:
 
     def __init__(self, machine: SimMachine, script: Script, seed: int) -> None:
         self.machine = machine
-        self.tables = Tables(script)
+        self.tables = ScriptTables(script)
         self._seed = seed
         self._shape = (machine.smt, machine.cores)
         self._slots = np.arange(machine.slots)

@@ -221,7 +221,7 @@ class Script:
         self.add_episode("ramp", None, cores, (top - steps[0]) * 1e6, stages=len(steps))
 
 
-class Tables:
+class ScriptTables:
     """A script as arrays; their first axis is the stage."""
 
     def __init__(self, script: Script) -> None:

@@ -155,8 +155,8 @@ def test_values_that_both_sides_lack_have_no_row_and_others_are_named() -> None:
     a = [Reading(one.numbers | {"steal": 0.0}, one.state, one.lost_shares) for one in a]
     comparison = compare_runs(a, b)
     assert [row.number.key for row in comparison.rows] == ["run_s"], "steal is 0 on both sides"
-    assert "busy_hz" in comparison.keys_of_one_side[0]
-    assert comparison.keys_of_one_side[1] == []
+    assert "busy_hz" in comparison.one_sided_keys[0]
+    assert comparison.one_sided_keys[1] == []
     unknown = "machine: the settings of at least one side are not known"
     assert unknown in text.lines([comparison], ("A", "B"))
     known = compare_runs(side(draw), side(draw, state={"governor": "powersave"}))
