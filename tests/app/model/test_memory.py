@@ -23,7 +23,6 @@ from perftop.model.evaluation import (
     TRAFFIC_KEYS,
     BestTraffic,
     MachineTotals,
-    memory_traffic,
 )
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -110,25 +109,6 @@ def test_a_share_of_the_machine_that_was_not_read_is_unknown() -> None:
     counters = Counters(hello)
     totals = MachineTotals(counters, BestTraffic(counters))
     assert isnan(totals.numbers({"pressure_io_s": np.array([nan])})["pressure_io"])
-
-
-def test_a_burst_does_not_raise_the_highest_traffic() -> None:
-    """One sample has ten times the traffic of the other samples of its second. A sample without
-    time, as on a package that is offline, adds nothing."""
-    counters, _, frames = memory_frames(
-        [[100 * i + (900 if i > 5 else 0), 0, 0, 0] for i in range(12)]
-    )
-    best = BestTraffic(counters)
-    result = memory_traffic(counters, counters.steps(frames))
-    assert result is not None
-    whole = BestTraffic(counters)
-    rates = whole.learn(*result)
-    for index, (now, seconds) in enumerate(zip(*result, strict=True)):
-        best.learn(now[None], seconds[None])
-        best.learn(now[None], 0 * seconds[None])
-        assert best.best_rate.tolist() == pytest.approx(rates[index].tolist(), nan_ok=True)
-    assert best.best_rate[0] == pytest.approx(1900 * 64, rel=1e-6)
-    assert best.share(np.array([1e9])).tolist() == [1.0]
 
 
 def test_an_l3_without_counts_and_a_busy_cpu_is_unknown() -> None:

@@ -244,14 +244,14 @@ def test_a_reference_faster_than_the_tsc_is_suspect() -> None:
 
 
 @pytest.mark.parametrize(("key", "low", "high"), [
-    ("distributed", [0.25, 0.1], [0.5, 0.2]), ("one_thread", [0.3, 0.0], [0.5, 0.2]),
+    ("distributed", [0.1, 0.25], [0.2, 0.5]), ("one_thread", [0.0, 0.3], [0.2, 0.5]),
     ("any_thread", [0.5], [0.7]),
 ])  # fmt: skip
 def test_the_share_of_an_event_is_bounded_by_the_unhalted_shares(
     key: str, low: list[float], high: list[float]
 ) -> None:
-    """Two siblings run for 50 and 20 % of the time, together or not."""
-    bounds = _event_bounds(key, np.array([[[0.5], [0.2]]]))
+    """Two siblings run for 20 and 50 % of the time, together or not."""
+    bounds = _event_bounds(key, np.array([[[0.2], [0.5]]]))
     assert [bound[0, :, 0].tolist() for bound in bounds] == [
         pytest.approx(low), pytest.approx(high),
     ]  # fmt: skip

@@ -85,8 +85,9 @@ def test_each_cpu_uses_the_first_variant_whose_counters_it_has() -> None:
     a |= {"ref": [0, None, None], "idle_s": [0, 0, None], "poll_s": [0, 0, 0]}
     b |= {"ref": [TICKS // 4, None, None], "idle_s": [90_000, 40_000, None]}
     b |= {"poll_s": [0, 20_000, 0], "stat_idle_s": [9, 9, 3]}
+    b |= {"stat_iowait_s": [9, 9, 1], "stat_steal_s": [9, 1, 1]}
     session = play(greeting, a, b)
-    assert session.take_interval().values["util"].tolist() == pytest.approx([0.25, 0.4, 0.7])
+    assert session.take_interval().values["util"].tolist() == pytest.approx([0.25, 0.3, 0.5])
     origin = session.evaluator.origin("util") or ""
     assert [part.split(" (")[0] for part in origin.split(" | ")] == [
         "ref / tsc", "1 - cpuidle - steal", "1 - /proc/stat idle - steal",
