@@ -498,11 +498,13 @@ ThreadKey = tuple[int, int]
 class JobFootprint:
     """The CPUs on which a job ran, and how long the job waited for a CPU and for a disk."""
 
-    def __init__(self, root: int) -> None:
-        """`root`: PID of the first process of a job that perftop started; -1 if the job was already
+    def __init__(self) -> None:
+        self.root = -1
+        """PID of the first process of a job that perftop started; -1 if the job was already
         running. Threads and children of a started job count from their own start. All others count
         from their first record, including the first process, which had to wait before."""
-        self.root = root
+        self.is_past_start = False
+        """Whether the first record has threads that started long before it."""
         self.seconds: dict[int, float] = {}
         """Seconds for which the job ran, by CPU."""
         self.waited_s: float | None = None
@@ -513,6 +515,15 @@ class JobFootprint:
         self._run_ns: dict[ThreadKey, tuple[int, int | None]] = {}
         """Nanoseconds for which each thread had run and waited at its last record."""
         self._disk_ns: dict[ThreadKey, int] = {}
+
+    def start(self, root: int) -> None:
+        """Handles the start of the job's command in the process `root`, which has waited for it.
+        Other threads that are already recorded count from their own start."""
+        if self.root != root:
+            self.root = root
+            for times in (self._run_ns, self._disk_ns):
+                for key in [key for key in times if key[1] != root]:
+                    del times[key]
 
     def reset(self) -> None:
         """Resets the sums. The times of each thread until its last record no longer count."""
@@ -528,9 +539,11 @@ class JobFootprint:
         seconds for which it ran and waited since its previous record."""
         if watched_job.time_ns != time_ns:
             return
+        is_started = self.root >= 0 and not self.is_past_start
+        self.is_past_start = False
         for thread in watched_job.last_threads:
             point, key = thread.points[-1], (thread.pid, thread.tid)
-            is_new = self.root >= 0 and thread.tid != self.root
+            is_new = is_started and thread.tid != self.root
             times = point.run_ns, point.wait_ns
             run_ns, wait_ns = self._run_ns.pop(key, (0, 0) if is_new else times)
             self._run_ns[key] = times

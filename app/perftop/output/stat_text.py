@@ -414,7 +414,10 @@ class Measurement:
         """Whether this machine is measured, not a remote one."""
         self._cpu_s = 0.0
         """User and system CPU time in s that perftop had used by the first frame."""
-        self._footprint = None if job is None else JobFootprint(job.pid)
+        self._footprint: JobFootprint | None = None
+        if job is not None:
+            self._footprint = JobFootprint()
+            self._footprint.start(job.pid)
         self._command = WatchedJob(None if job is None else str(job.pid), "command")
         """The command as a watched job, for sessions that watch another job."""
 

@@ -311,7 +311,7 @@ class Session:
                     ended = self.detector.apply_hotplug(cpu, message.time_ns, online=online)
                     self.log.add_ended(ended)
             if message.kind == "run-start" and str(message.data.get("pid")) == self.hello.watch:
-                self.run_times.job.root = int(self.hello.watch)
+                self.run_times.job.start(int(self.hello.watch))
                 argv = message.data.get("argv")
                 self.command = [*map(str, argv)] if isinstance(argv, list) else []
             if message.kind == "run-end" and str(message.data.get("pid")) == self.hello.watch:
@@ -391,13 +391,11 @@ class Session:
         self._start_sums()
         self.run_times.job, self.frames = job, min(self.frames, 1)
 
-    def track_losses(self, root: int = -1, *, losses_only: bool = False) -> None:
+    def track_losses(self, *, losses_only: bool = False) -> None:
         """Starts to add up the times of tasks and the time lost to each cause, for `lost_time` and
-        `run_times`. On a big machine, this takes milliseconds of CPU time per second. `root`: PID
-        of the first process of a job that perftop started. `losses_only`: omits `busy_cpus` and
-        `run_phases`, which only the summary of a run shows."""
-        self.tracks_losses, self.run_times.job.root = True, root
-        self._tracks_run = not losses_only
+        `run_times`. On a big machine, this takes milliseconds of CPU time per second.
+        `losses_only`: omits `busy_cpus` and `run_phases`, which only the summary of a run shows."""
+        self.tracks_losses, self._tracks_run = True, not losses_only
 
     def _add_losses(self, batch: SampleBatch, first: int, last: int) -> None:
         losses, now_ns, watched_job = self._losses, self.now_ns, self.neighbours.watched_job
@@ -433,7 +431,9 @@ class Session:
         """Returns the totals between two raw times in ns, added up again from history with the
         episodes known now; None if history lacks the samples."""
         session = Session(self.hello, summarises=False)
-        session.track_losses(self.run_times.job.root)
+        session.track_losses()
+        job = session.run_times.job
+        job.root, job.is_past_start = self.run_times.job.root, True
         session._known_log = self.log  # losses are attributed while the samples are added
         session.reader.start_like(self.past.reader_at(self.reader, start_ns))
         deque(session.apply_in_parts(self.past.frames(start_ns, end_ns)), maxlen=0)

@@ -228,7 +228,7 @@ class RunTimes:
         counted_indexes = range(len(cpus)) if cpu_indexes is None else cpu_indexes
         self._task_cpus = [str(cpu) if i in counted_indexes else "" for i, cpu in enumerate(cpus)]
         """Key of each CPU in a record of tasks; '' for CPUs that do not count."""
-        self.job = JobFootprint(-1)
+        self.job = JobFootprint()
         self.threads: dict[ThreadKey, TaskTimes] = {}
         """Times of the watched job's threads, by PID and thread ID."""
         self._tasks: dict[TaskKey, TaskTimes] = {}

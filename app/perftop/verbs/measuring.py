@@ -110,7 +110,7 @@ class Stat(MeasuredConsumer):
         session = super().on_hello(options.labelled_hello(self._args, hello))
         self._fields = with_events(session, self._fields, self._metrics)
         if self.job is not None:
-            session.track_losses(self.job.pid)
+            session.track_losses()
         elif not self._args.json:
             session.track_losses(losses_only=True)
         height = SCREEN_LINES
@@ -199,8 +199,7 @@ class Why(MeasuredConsumer):
 
     def on_hello(self, hello: wire.Hello) -> Session:
         session = super().on_hello(hello)
-        root = -1 if self.job is None else self.job.pid
-        session.track_losses(root, losses_only=self.job is None)
+        session.track_losses(losses_only=self.job is None)
         if self.duration_ns is not None:
             show_progress(f"watching for {long_duration(self.duration_ns)} …")
         return session

@@ -318,7 +318,7 @@ def test_all_outputs_name_the_same_task_for_which_a_command_waited() -> None:
     of a part of the run."""
     session, _ = observe(Machine(cores=2), 40)
     session.neighbours.watched_job.name = str(ROOT)
-    session.track_losses(ROOT)
+    session.track_losses()
     session.run_times.threads = {
         (ROOT, ROOT): TaskTimes("job", 3.0, 0.1, {0: 3.1}, elapsed_s=3.5, active_s=3.1),
         (ROOT, 101): TaskTimes("job", 0.5, 3.0, {1: 3.5}, elapsed_s=3.5, active_s=3.5),
@@ -331,7 +331,8 @@ def test_all_outputs_name_the_same_task_for_which_a_command_waited() -> None:
     who = {"who": [TaskOnCpu(9, "cron", 1)]}
     episode = Episode("neighbour", [1], 0, session.now_ns, 0.9, "scheduler", who)
     session.log.add_ended([episode])
-    footprint = JobFootprint(ROOT)
+    footprint = JobFootprint()
+    footprint.start(ROOT)
     footprint.seconds, footprint.waited_s, footprint.pids = {0: 3.0, 1: 0.5}, 3.1, {ROOT}
     used = {"pid": ROOT, "wall_s": 3.5, "user_s": 3.5, "sys_s": 0.0}
     waited_s = np.array([0.1, 3.0, 0.0, 0.0])

@@ -21,6 +21,7 @@ from perftop.model.tasks import JobFootprint, TaskSnapshot, WatchedJob
 from perftop.output import run_summary
 from perftop.output.why_report import report
 from perftop.session import task_times
+from perftop.session.history import History
 from perftop.session.interval import Distribution, _percentile
 from perftop.session.run_phases import BusyCpus
 from perftop.session.session import Session
@@ -32,7 +33,8 @@ ROOT = 100
 
 class WatchedThreads:
     def __init__(self) -> None:
-        self.watched_job, self.footprint = WatchedJob(str(ROOT)), JobFootprint(ROOT)
+        self.watched_job, self.footprint = WatchedJob(str(ROOT)), JobFootprint()
+        self.footprint.start(ROOT)
         self.now_ns = 0
 
     def add_record(self, *threads: tuple[int, int, int, int], after_ms: int = 100) -> JobFootprint:
@@ -214,7 +216,7 @@ def test_the_number_of_kept_threads_and_tasks_is_limited(
         monkeypatch.setattr(module, "MAX_TIMED_THREADS", 8)
     monkeypatch.setattr(task_times, "MAX_TASKS", 8)
     job, times = WatchedJob(str(ROOT)), RunTimes([0])
-    times.job.root = ROOT
+    times.job.start(ROOT)
     for step, first in enumerate(range(200, 240, at_once), 1):
         tids = range(first, first + at_once)
         threads = {str(tid): [tid, "job", 0, MS, MS, 0, 0] for tid in tids}
@@ -278,13 +280,14 @@ def test_waits_are_counted_from_the_start_of_the_command() -> None:
     assert job.footprint.waited_s == pytest.approx(0.06)
 
 
-@pytest.mark.parametrize(("watch", "run_s"), [(str(ROOT), 0.34), ("7", 0.1)])
-def test_a_child_counts_from_its_start_if_the_recorder_started_the_job(
-    watch: str, run_s: float
+@pytest.mark.parametrize(("watch", "start_seq", "run_s"), [
+    (str(ROOT), 1, 0.34), (str(ROOT), 2, 0.34), ("7", 1, 0.1),
+])  # fmt: skip
+def test_a_child_counts_from_its_start_if_perftop_started_the_job(
+    watch: str, start_seq: int, run_s: float
 ) -> None:
-    """The recording of a run has the same numbers as its live summary: most of a short child's time
-    precedes its first record. This does not hold for a job
-    that was watched before the run began."""
+    """Most of a short child's time precedes its first record, which may precede the note on the
+    start. This does not hold for a job that was watched before the run began."""
     machine = Machine(cores=2, changes={"watch": watch})
     session = Session(machine.hello)
     session.track_losses()
@@ -292,7 +295,7 @@ def test_a_child_counts_from_its_start_if_the_recorder_started_the_job(
     for seq, threads in enumerate([{100: 5}, {100: 5, 101: 240}, {100: 5, 101: 340}], 1):
         more = {str(tid): [tid, "job", 0, ms * MS, 0, 0, 0] for tid, ms in threads.items()}
         session.apply(machine.frame(seq, records={"watched": {"threads": more, "more": 0}}))
-        if seq == 1:
+        if seq == start_seq:
             session.apply(wire.Note("run-start", session.now_ns, data=argv))
     assert sum(times.run_s for times in session.run_times.threads.values()) == pytest.approx(run_s)
     session.run_times.threads = {(102, 102): TaskTimes("ld", 9.0)}
@@ -300,11 +303,27 @@ def test_a_child_counts_from_its_start_if_the_recorder_started_the_job(
     assert named == ("make" if watch == str(ROOT) else "ld")
 
 
+def test_a_past_span_has_no_times_of_threads_from_before() -> None:
+    machine = Machine(cores=2, changes={"watch": str(ROOT)})
+    session = Session(machine.hello, History(machine.hello))
+    session.track_losses()
+    for seq in range(1, 50):
+        ns = 100 * seq * MS
+        threads = {str(tid): [tid, "job", 0, ns * (tid > ROOT), 0, 0, 0] for tid in (ROOT, 101)}
+        session.apply(machine.frame(seq, records={"watched": {"threads": threads}}))
+        if seq == 1:
+            session.apply(wire.Note("run-start", session.now_ns, data={"pid": ROOT, "argv": []}))
+    assert session.run_times.job.run_s == pytest.approx(4.9)
+    totals = session.totals_between(session.now_ns - 2000 * MS, session.now_ns)
+    assert totals is not None
+    assert totals.times.job.run_s == pytest.approx(1.9), "from its first record"
+
+
 def test_a_phase_has_no_times_of_earlier_phases() -> None:
     """A thread that was already running when a phase began counts from its last record."""
     machine = Machine(cores=2, changes={"watch": str(ROOT)})
     session = Session(machine.hello)
-    session.track_losses(ROOT)
+    session.track_losses()
     for seq in range(1, 5):
         ns = 100 * seq * MS
         threads = {str(tid): [tid, "job", 0, ns, ns, 0, 0] for tid in (ROOT, 101)}

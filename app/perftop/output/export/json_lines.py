@@ -29,10 +29,11 @@ class RecordedCommand:
         watch = session.hello.watch or ""
         self._pid = int(watch) if is_pid(watch) and len(watch) <= 10 else 0
         """PID that the probe watched from the start; 0 if none."""
-        self._footprint = JobFootprint(self._pid)
+        self._footprint = JobFootprint()
+        self._footprint.start(self._pid)
         self._separate_job = WatchedJob("", "command")
         """The command, as a second job beside the one that the probe watched."""
-        self._separate_footprint: JobFootprint | None = None
+        self._separate_footprint = JobFootprint()
         self._start_note: wire.Note | None = None
         self._end_note: wire.Note | None = None
 
@@ -43,9 +44,9 @@ class RecordedCommand:
             job = self._separate_job
             if job.read_record(message.records, message.time_ns) and job.last_threads:
                 # The first record has only the command, which has not started yet.
-                footprint = self._separate_footprint or JobFootprint(job.last_threads[0].pid)
-                footprint.add_record(job, message.time_ns)
-                self._separate_footprint = footprint
+                if self._separate_footprint.root < 0:
+                    self._separate_footprint.start(job.last_threads[0].pid)
+                self._separate_footprint.add_record(job, message.time_ns)
         elif isinstance(message, wire.Note) and message.kind == "run-start":
             self._start_note = message
         elif isinstance(message, wire.Note) and message.kind == "run-end":
@@ -57,8 +58,7 @@ class RecordedCommand:
         pid = None if self._start_note is None else self._start_note.data.get("pid")
         if pid is not None and pid == self._pid:
             return self._footprint
-        footprint = self._separate_footprint
-        return footprint if footprint is not None and pid == footprint.root else None
+        return self._separate_footprint if pid == self._separate_footprint.root else None
 
     def line(self) -> Line | None:
         """Returns the `run` part of the summary; None if no end of a command was recorded."""
