@@ -269,7 +269,14 @@ def rows(report: Report) -> list[list[Run]]:
         rows += cause_rows(report)
     elif report.is_too_short:
         rows += [[(f"{SHORT_TASKS} Measure a longer run.", "text")], []]
-    elif report.job is None or report.totals.times.threads:  # otherwise, nothing is known
+    elif report.job and not report.totals.times.threads:
+        name = report.session.neighbours.watched_job.name or ""
+        if name and not is_pid(name) and not is_group(name):
+            rows += [
+                *_try_lines("--watch PID, or the name that ps -o comm shows", 0),
+                [],
+            ]
+    else:
         if report.checks:
             rows.append([(f"{'lost':>7}  {'looked for':<28}found", "dim")])
         for check in report.checks:

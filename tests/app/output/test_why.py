@@ -217,11 +217,13 @@ def test_a_job_without_a_sample_is_not_reported_as_healthy() -> None:
     session, result = session_and_report("steady", 3, "lmpp")
     first, *rest = printed_report(result)
     assert first.startswith("No process named lmpp was found")
+    assert "try:      --watch PID, or the name that ps -o comm shows" in rest
     assert not any(line.startswith("Working") for line in rest), "only the machine works"
     assert result.ruled_out_losses == [], "nothing is known, so nothing is ruled out"
     session.neighbours.watched_job.name = "web.service"
     result = replace(result, job="web.service")
     assert answer(result).startswith("No process in web.service was found")
+    assert not any(line.startswith("try:") for line in printed_report(result))
     session.neighbours.watched_job.name = "4711"
     assert answer(replace(result, job="process 4711")).startswith("Process 4711 ended")
 
