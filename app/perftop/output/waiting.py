@@ -86,6 +86,8 @@ MAX_IDLE_EXIT_S, MIN_IDLE_EXIT_SHARE = 1e-3, 0.25
 states. The deepest states of servers take up to 0.3 ms to leave."""
 _VM_PATTERN = re.compile(r"\S*(?:qemu|kvm)\S* (?:.* )?-name (?:guest=)?([^\s,]+)")
 """Matches the command line of QEMU, with the name of the VM."""
+IDLE_PRIORITY = "SCHED_IDLE"
+"""Low priority of a process that runs only if no other one is ready, as in its details."""
 VM_THREAD = "thread"
 """Noun for the tasks of a VM. Their waits are steal in the guest."""
 UNKNOWN_NEIGHBOUR = "what ran there is unknown"
@@ -369,7 +371,8 @@ def _find_reason(
     idle.sort(key=lambda pair: -pair[0])
     idle_shares = {cpu: share for share, cpu in idle if share >= MIN_IDLE_SHARE}
     """Idle shares of the other CPUs with room for work, the idlest first."""
-    evidence = []
+    priority = _low_priority(session, waiting_pids)
+    evidence = [f"low priority: {priority}"] if priority else []
     if limit:
         count = sum(row.online for row in session.topology)
         evidence.append(f"may use {len(allowed)} of {count_noun(count, 'CPU')} ({limit})")
@@ -467,6 +470,9 @@ def _wait_remedy(
         return f"taskset -acp {ranges({*allowed, *spare})} {min(waiting_pids)}"
     if rivals.short_lived is not None:
         return f"chrt --idle --pid 0 {rivals.short_lived.pid}, whose later children inherit it"
+    if rivals.neighbours and (priority := _low_priority(session, waiting_pids)):
+        command = "chrt --other --pid 0" if priority == IDLE_PRIORITY else "renice 0 -p"
+        return f"{command} {min(waiting_pids)}"
     if rivals.neighbours:
         return remedy_against(session, *rivals.neighbours[0])
     if rivals.members_compete and not has_room:
@@ -491,6 +497,12 @@ def _kernel_cause(session: Session, pid: int, comm: str) -> str:
     if "command" in session.details.get(str(pid), {}):
         return ""
     return next((cause for name, cause in KERNEL_THREADS.items() if comm.startswith(name)), "")
+
+
+def _low_priority(session: Session, pids: Collection[int]) -> str:
+    """Returns the low priority of the first of these processes, such as "nice 19"; '' if none."""
+    text = session.details.get(str(min(pids)), {}).get("priority")
+    return safe_text(text, MAX_NAME_LENGTH) if isinstance(text, str) else ""
 
 
 def remedy_against(session: Session, pid: int, comm: str) -> str:

@@ -212,8 +212,8 @@ class SentDetails:
 
 
 def process_details(pid: int) -> dict[str, str | int]:
-    """Returns a process's user, command line, number of threads and affinity, as far as they are
-    known. Kernel threads have no command line."""
+    """Returns a process's user, command line, number of threads, affinity and low priority, as far
+    as they are known. Kernel threads have no command line."""
     details: dict[str, str | int] = {}
     with suppress(OSError, LookupError):
         status = dict(_STATUS_NUMBERS.findall(read_file(f"/proc/{pid}/status", files.MAX_BYTES)))
@@ -224,6 +224,9 @@ def process_details(pid: int) -> dict[str, str | int]:
         details["command"] = _replace_surrogates(os.fsdecode(b" ".join(words))[:MAX_COMMAND_LENGTH])
     with suppress(OSError):
         details["affinity"] = cpu_sets.format(os.sched_getaffinity(pid))
+        nice = os.getpriority(os.PRIO_PROCESS, pid)
+        is_idle = os.sched_getscheduler(pid) == os.SCHED_IDLE
+        details["priority"] = "SCHED_IDLE" if is_idle else f"nice {nice}" if nice > 0 else ""
     return {key: value for key, value in details.items() if value}
 
 

@@ -33,6 +33,7 @@ from perfprobe.kernel.task_files import (
     TASK_ENDED,
     TICK_NS,
     NewTaskCheck,
+    ProcessId,
     SchedSums,
     SentDetails,
     TaskRates,
@@ -335,8 +336,16 @@ class TaskScanner:
             runners.sort(key=lambda runner: -runner.share())
         details: dict[str, Any] = {}
         if self._is_own_namespace:
-            top_runners = [runners[0] for runners in by_cpu.values()]
-            yield from self._add_details([*top_runners, *busiest], details)
+            runners = [*(runners[0] for runners in by_cpu.values()), *busiest]
+            processes = [(r.pid, r.process.start_ticks, r.process.comm) for r in runners]
+            # A starved process is not among those that ran.
+            watched = ((pid, self._readings.get(str(pid))) for pid in self._watched_pids())
+            processes += [
+                (pid, reading.stat.start_ticks, reading.stat.comm)
+                for pid, reading in islice(watched, MAX_CHECKED_PIDS)
+                if reading is not None and reading.stat is not None
+            ]
+            yield from self._add_details(processes, details)
         other_counts, waits = {}, {}
         for cpu, runners in by_cpu.items():
             other_counts[str(cpu)] = [[task.pid, task.stat.comm, task.share()] for task in runners]
@@ -460,8 +469,7 @@ class TaskScanner:
             runner = _RunningTask(int(name), task_path, task, previous, process)
             by_cpu.setdefault(task.stat.last_cpu, []).append(runner)
 
-    def _add_details(self, runners: list[_RunningTask], details: dict[str, Any]) -> Iterator[None]:
-        processes = [(r.pid, r.process.start_ticks, r.process.comm) for r in runners]
+    def _add_details(self, processes: list[ProcessId], details: dict[str, Any]) -> Iterator[None]:
         for pid, start, _ in self._sent_details.due_processes(processes, self._now_ns()):
             yield
             last = self._readings.get(str(pid))

@@ -200,11 +200,12 @@ msgpack value:
   the CPU, and its share of the elapsed time. Tasks are scanned about once a second; only the frame
   after a scan has the record, and it replaces the previous one. On a CPU that is not listed,
   no task ran for a noticeable time. For a thread, `pid` is its process and `comm` its own name.
-- `details`: {pid as text: {"user", "command", "threads", "affinity", "parent", "group", "cpuset"}}
-  for processes that `tasks` or `others` name: at the first such record, and later from time to
-  time. Fields may be missing; `affinity` is a list of CPUs as text ("0-3,8"), `parent` the name of
-  the process that started it, `group` its control group as in /proc/PID/cgroup, `cpuset` the CPUs
-  that its cpuset allows, where that is not the outermost one.
+- `details`: {pid as text: {"user", "command", "threads", "affinity", "priority", "parent", "group",
+  "cpuset"}} for processes that `tasks` or `others` name or that are watched: at the first such
+  record, and later from time to time. Fields may be missing; `affinity` is a list of CPUs as text
+  ("0-3,8"), `priority` a low priority ("nice 19" or "SCHED_IDLE"), `parent` the name of the process
+  that started it, `group` its control group as in /proc/PID/cgroup, `cpuset` the CPUs that its
+  cpuset allows, where that is not the outermost one.
 - `others`: {CPU as text: [[pid, comm, share], ...]}: the tasks that ran most, busiest first, three
   for each CPU, and more where few CPUs have any; in the frames that have `tasks`.
 - `waits`: {CPU as text: [[wait, switches], ...]} for the tasks of `others`, in the same order: the

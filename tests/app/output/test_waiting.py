@@ -219,6 +219,17 @@ def test_two_tasks_that_mostly_wait_for_others_are_no_pair(run_s: float, is_pair
     assert (" share CPU 0" in waits(tasks=tasks, job=None).headline) == is_pair
 
 
+@pytest.mark.parametrize(("priority", "hint"), [
+    ("nice 19", "renice 0 -p 1"), ("SCHED_IDLE", "chrt --other --pid 0 1"),
+    (None, "chrt --idle --all-tasks --pid 0 7"),
+])  # fmt: skip
+def test_a_job_with_a_low_priority_is_told_so(priority: str | None, hint: str) -> None:
+    """Its neighbour was once to be slowed down instead."""
+    details: dict[str, dict[str, object]] = {"1": {"priority": priority}}
+    result = waits(BLOCKED, hog(0.3), details=details)
+    assert (f"low priority: {priority}" in result.evidence, result.hint) == (bool(priority), hint)
+
+
 def test_a_watched_process_has_the_name_of_its_first_thread() -> None:
     machine = Machine(cores=2, changes={"watch": "1"})
     session = Session(machine.hello)

@@ -234,7 +234,9 @@ def test_details_are_sent_when_a_process_is_first_named(
         return {"user": f"u{pid}"}
 
     monkeypatch.setattr(tasks, "process_details", describe)
+    monkeypatch.setattr(machine.tasks, "_watched_pids", lambda: [12])
     machine.runs(10, 0, 0)
+    machine.runs(12, 0, 0)  # a watched process that cannot run
     machine.runs(11, 0, 1)
     machine.scan()
     machine.runs(10, 50, 0)
@@ -242,7 +244,8 @@ def test_details_are_sent_when_a_process_is_first_named(
     trees.put(machine.root, "proc/10/cgroup", "1:name=x:/\n0::/build.slice/job.scope\n")
     records = machine.records()
     assert records["tasks"].keys() == {"0", "1"}
-    assert records["details"] == {"10": {"user": "u10", "group": "/build.slice/job.scope"}}
+    group = {"group": "/build.slice/job.scope"}
+    assert records["details"] == {"10": {"user": "u10"} | group, "12": {"user": "u12"}}
     machine.runs(10, 99, 0)
     assert machine.records().keys() == {"tasks", "others", "waits"}
 

@@ -181,7 +181,12 @@ def test_details_of_a_process_are_short_and_printable(
     assert wire.encode(message), "bytes that are no text do not stop the stream"
     known = psutil.Process(process.pid)
     affinity = cpu_sets.format(known.cpu_affinity())
+    result.pop("priority", None)  # that of the tests, which may be low
     assert result == {"user": known.username(), "threads": 1, "affinity": affinity}
+    os.setpriority(os.PRIO_PROCESS, process.pid, 17)
+    assert task_files.process_details(process.pid)["priority"] == "nice 17"
+    os.sched_setscheduler(process.pid, os.SCHED_IDLE, os.sched_param(0))
+    assert task_files.process_details(process.pid)["priority"] == "SCHED_IDLE"
     process.kill()
     process.wait()
     assert task_files.process_details(process.pid) == {}
