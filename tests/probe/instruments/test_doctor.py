@@ -46,7 +46,12 @@ def test_perf_event_paranoid_is_named_with_level_and_fix(
     assert "it is 2" in verdict.why
     assert verdict.fix == "perftop --sudo, or sudo sysctl kernel.perf_event_paranoid=0"
     trees.put(tree, "proc/sys/kernel/perf_event_paranoid", "0\n")
-    assert check(tree, "perf counters").state == "usable"
+    verdict = check(tree, "perf counters")
+    assert (verdict.state, verdict.why) == ("usable", "core PMU cpu; perf_event_paranoid 0")
+    trees.put(tree, "proc/self/status", "CapEff:\t0000000000000000\nSeccomp:\t2\n")
+    verdict = check(tree, "perf counters")
+    assert verdict.state == "limited"
+    assert verdict.fix == "allow perf_event_open in the container's seccomp profile"
 
 
 @pytest.mark.parametrize(
@@ -57,7 +62,9 @@ def test_perf_event_paranoid_is_named_with_level_and_fix(
 def test_perf_counters_need_a_capability(tree: Path, capabilities: str, state: str) -> None:
     """The sets have CAP_PERFMON, CAP_SYS_ADMIN, only CAP_BPF, and garbage."""
     trees.put(tree, "proc/self/status", f"CapEff:\t{capabilities}\n")
-    assert check(tree, "perf counters").state == state
+    result = check(tree, "perf counters")
+    assert result.state == state
+    assert result.why == "core PMU cpu; CAP_PERFMON" or state == "not usable"
 
 
 def test_a_directory_without_cpus_is_not_usable(tmp_path: Path) -> None:

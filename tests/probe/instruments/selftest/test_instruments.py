@@ -81,7 +81,7 @@ def log_of(source: Source) -> FrameLog:
 
 def verdicts(
     cpu: dict[str, float] | None = None, checks: tuple[Result, ...] = (), source_name: str = "auto",
-    turbo: wire.Turbo | None = None, missing: Sequence[wire.Missing] = (), **package: int,
+    turbo: wire.Turbo | None = None, missing: Sequence[wire.Missing] = (), **package: int | None,
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
     source = Source({"ref": 1.0} | (cpu or {}), {**package})
     source.hello.turbo.extend([] if turbo is None else [turbo])
@@ -190,6 +190,12 @@ def test_flags_report_their_polls_and_the_bits_that_were_set() -> None:
     (row,) = [row for row in rows if row["instrument"] == "limit reasons, MSR"]
     measured = {"counter": "limit_reasons", "values": [10], "unit": "polls", "bits": ["thermal"]}
     assert (row["verdict"], row["measured"]) == ("works", [measured])
+
+
+def test_an_instrument_that_was_not_read_twice_is_undecided() -> None:
+    row = verdicts(energy_j=None)["energy"]
+    why = "it was not read twice during the test"
+    assert (row["verdict"], row["counters"], row["why"]) == ("undecided", ["energy_j"], why)
 
 
 def test_an_absent_instrument_has_a_reason() -> None:
