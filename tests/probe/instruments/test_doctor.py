@@ -4,16 +4,21 @@ Python programs.
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import fakeperf
 import pytest
 import trees
 
+from perfprobe.cpu import topology
 from perfprobe.instruments import disturbance, doctor
 from perfprobe.instruments.disturbance import State
 from perfprobe.instruments.doctor import Check
+from perfprobe.kernel import access
+from perfprobe.programming import journal
 from perfprobe.registers import msr
 from perfprobe.wire import Missing
 
@@ -70,6 +75,45 @@ def test_perf_counters_need_a_capability(tree: Path, capabilities: str, state: s
 def test_a_directory_without_cpus_is_not_usable(tmp_path: Path) -> None:
     assert check(tmp_path, "CPUs").state == "not usable"
     assert check(tmp_path, "CPUs").why == f"none can be found under {tmp_path}"
+
+
+@pytest.mark.parametrize(("allowed", "state", "why"), [
+    ({0, 1}, "usable", "2 online; perftop may run on all of them"),
+    ({1}, "limited", "CPUs 0 are outside perftop's CPU set"),
+    (set[int](), "limited", "CPUs 1 are outside perftop's CPU set"),
+])  # fmt: skip
+def test_cpus_outside_the_cpu_set_are_named(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, allowed: set[int], state: str, why: str
+) -> None:
+    """If /proc does not show the CPU set, the system call does."""
+    rows = topology.read_cpus(tree)
+    monkeypatch.setattr(topology, "read_cpus", lambda _: rows)
+    monkeypatch.setattr(access, "allowed_cpus", lambda _: allowed)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    (result,) = doctor._cpu_and_proc_checks(Path("/"))
+    assert (result.what, result.state, result.why) == ("CPUs", state, why)
+
+
+def test_counters_that_a_killed_perftop_left_are_named(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = {"a": None, "b": Mock(pid=7, path="/run/b"), "c": Mock(pid=9, path="/run/c")}
+    monkeypatch.setattr(journal, "directories", lambda: [*entries])
+    monkeypatch.setattr(journal, "stale_entry", lambda path, *_: entries[path])
+    result = check(tree, "MSRs")
+    assert (result.state, result.fix) == (
+        "limited", "the next perftop --source msr restores them",
+    )  # fmt: skip
+    assert result.why == ("a killed perftop (pid 7, 9) left counters programmed (saved in /run/b)")
+
+
+def test_tracing_is_tried(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check(tree, "idle transitions").why == "not with --sysroot"
+    monkeypatch.setattr(doctor, "IdleTrace", Mock())
+    assert doctor._trace_check(Path("/")).state == "usable"
+    monkeypatch.setattr(doctor, "IdleTrace", Mock(side_effect=OSError(errno.ENOSYS, "no bpf")))
+    result = doctor._trace_check(Path("/"))
+    assert (result.state, result.why, result.fix) == ("not usable", "no bpf", None)
 
 
 @pytest.mark.parametrize(("keys", "state", "lost"), [

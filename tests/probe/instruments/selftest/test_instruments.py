@@ -269,6 +269,14 @@ def test_the_factor_of_an_event_must_be_a_candidate(rate: float, verdict: str) -
         assert row["measured"][0]["values"] == [pytest.approx(1 / rate)]
 
 
+def test_calibration_uses_reads_within_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = log_of(Source({"ref": 1.0, "any_thread": 1.0}, {}))
+    advance = Mock(wraps=log.advance)
+    monkeypatch.setattr(log, "advance", advance)
+    assert instruments._calibration_row(log, SPAN)["verdict"] == "works"
+    advance.assert_called_once_with("any_thread", 1, SPAN.begin, SPAN.end, inside=True)
+
+
 def test_a_missed_known_count_is_reported() -> None:
     good = Result("ref", "at work", "trusted", "made")
     bad = dataclasses.replace(good, verdict="unusable", expected=1.0, measured=2.0, unit="cycles")
