@@ -30,6 +30,9 @@ from waiting import until_quiet, until_true
 SPECS = {
     "play": "demo,cpus=16,packages=2",
     "part": "neighbour,cpus=16,packages=2",
+    "offline": "hotplug,cpus=96,packages=2",
+    "many-slots": "smt-mix,cpus=80,packages=2,slots=1",
+    "eight": "smt-mix,cpus=96,smt=8",
     "clocks": "turbo-drop,cpus=12,smt=1",
     "slots": "smt-mix,cpus=8,slots=1",
     "threads": "smt-mix,cpus=8,smt=4",
@@ -39,7 +42,8 @@ SPECS = {
 }
 """Simulated machines, besides those of golden.py."""
 SECONDS = {"play": 66.0, "throttle": 33.0, "memory": 25.0, "memories": 18.0, "hotplug": 30.0,
-           "slots": 5.0, "threads": 5.0, "steady": 5.0}  # fmt: skip
+           "offline": 12.0,
+           **dict.fromkeys(("slots", "many-slots", "threads", "eight", "steady"), 5.0)}  # fmt: skip
 
 ROWS = """
 start
@@ -364,6 +368,25 @@ begin           0
 wider           right_square_bracket right_square_bracket
 help            question_mark
 """
+GROUPS = """
+start
+end             end
+menu            s up enter
+heat            s home enter 2
+heat-package    z end
+time            3
+time-end        end
+time-clock      v
+time-states     v v
+time-halts      v v
+time-power      v*9
+table           4 end
+found           1 colon 'cpu 5' enter
+filtered        slash '0-5' enter n N
+marked          escape space left less_than_sign left greater_than_sign m 'x' enter
+jobs            escape a s up*2 enter
+report          @40,2
+"""
 ENDS = """
 start
 slowest         left_curly_bracket*9
@@ -431,6 +454,9 @@ WALKS: dict[str, tuple[str, str, tuple[int, int]]] = {
     "plain-120": ("in-episode", SIGNS, (120, 30)),
     "16-120": ("in-episode", SIGNS, (120, 30)),
     "part-120": ("part", EVENTS, (120, 31)),
+    "offline-100": ("offline", GROUPS, (100, 30)),
+    "many-slots-240": ("many-slots", GROUPS, (240, 60)),
+    "eight-160": ("eight", GROUPS, (160, 30)),
     "tiny-60": ("in-episode", SIGNS, TINY),
     "played-160": ("play", PLAYED, WIDE),
     "played-80": ("job", PLAYED, SMALL),

@@ -31,6 +31,7 @@ from perftop.output import why_report
 from perftop.output.report import (
     MAX_CAUSES,
     MIN_SHARE,
+    Check,
     Report,
     _memory_clues,
     seen_share,
@@ -614,6 +615,45 @@ def test_a_report_on_a_recorded_command_has_the_share_of_it_that_was_seen(
     assert result.seen_share == pytest.approx(share, nan_ok=True)
     assert result.has_missed_tasks is (share == 0.3)
     assert isnan(report(session, totals=session.totals()).seen_share), "of a part, it is unknown"
+
+
+def test_shares_that_equal_a_limit_count() -> None:
+    finding = NO_FINDING
+    assert [replace(finding, share=s).is_named for s in (0.0099, 0.01)] == [False, True]
+    assert [replace(finding, victim_share=s).is_named for s in (0.049, 0.05)] == [False, True]
+    result = empty_report(sampled(Machine())[0], "job")
+    assert [replace(result, seen_share=s).has_missed_tasks for s in (0.89, 0.9)] == [True, False]
+    sums = [LossSums(np.array([s]), np.zeros(1), {}) for s in (0.0, 0.09, 0.1)]
+    results = [replace(result, totals=replace(result.totals, losses=s)) for s in sums]
+    assert [r.is_too_short for r in results] == [False, True, False]
+    check = Check("k", "loss", "", 0.0099, "")
+    assert [replace(check, share=s).is_ruled_out(0.01, ()) for s in (0.0099, 0.01)] == [True, False]
+    measured = [replace(check, measured_share=s) for s in (0.0099, 0.01, nan)]
+    assert [c.is_ruled_out(0.01, ()) for c in measured] == [True, False, True]
+
+
+@pytest.mark.parametrize(("blocked_s", "first"), [
+    (0.5, "job was blocked in the kernel (cause unknown) 50 % of its time."),
+    (0.49, "job used no CPU time, so nothing could be lost."),
+])  # fmt: skip
+def test_blocked_for_half_of_the_time_is_the_answer(blocked_s: float, first: str) -> None:
+    states = {"D": blocked_s, "R": 1.0 - blocked_s}
+    run_s = 1.0 - blocked_s
+    times = TaskTimes("job", run_s, 0.0, {0: run_s}, 1.0, run_s, states)
+    text = printed_report(report(session_of_job(times), ["job"]))
+    assert text[0] == first
+
+
+@pytest.mark.parametrize(("kind", "util", "is_explained"), [
+    ("turbo-drop", 0.4, True), ("turbo-drop", 0.6, False), ("throttle", 0.4, False),
+])  # fmt: skip
+def test_a_low_clock_of_idle_cpus_may_be_the_governors_choice(
+    kind: str, util: float, *, is_explained: bool
+) -> None:
+    result = empty_report(session_in_kernel({}, util=util, kernel=0.0))
+    finding = replace(NO_FINDING, cause=(kind, UNEXPLAINED), cpus=[0])
+    evidence = " ".join(why_report._add_details(result, finding).evidence)
+    assert ("the governor may have chosen" in evidence) is is_explained
 
 
 @pytest.mark.parametrize(("threads", "least"), [(1, 7.0), (4, 3.0)])

@@ -295,6 +295,7 @@ def test_open_questions_have_a_way_to_answer_them() -> None:
     single = compare([("", runs_beside_others(40, 0.9)[:1], runs_beside_others(42.4, 0.9)[:1])])
     assert next_step(certain) == ""
     assert next_step(single).startswith("perftop stat -r 5 --json -o a.json -- CMD for A, ")
+    assert not any("blocks of time" in question for question in open_questions(single))
 
 
 @pytest.mark.parametrize(("commands", "step"), [
