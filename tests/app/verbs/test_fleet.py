@@ -422,12 +422,18 @@ async def test_time_advances_only_while_recordings_play(
         assert source.shown_time_text.startswith("playing")
 
 
-async def test_recordings_are_played_to_their_end(night: Path) -> None:
+async def test_recordings_are_played_to_their_end(
+    night: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_sources, "STEP_S", 0.01)
     async with playing_source(night) as source:
         assert not source.is_over
         source.move_in_time(1000)
         await until_true(lambda: source.is_over, "the end")
         assert source.shown_time_s == source.last == START + 60
+        source.toggle_pause()
+        assert source.shown_time_text.startswith("playing")
+        await until_true(lambda: source.shown_time_text.startswith("paused"), "its end")
 
 
 def test_directories_without_recordings_and_other_files_are_refused(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import chains
@@ -175,7 +176,32 @@ def test_distant_gaps_are_not_joined(apart_s: float, count: int) -> None:
     assert len(ramp_runs.summarise_runs(answer(*results, run(AT_3_GHZ))).halts) == count
 
 
+@pytest.mark.parametrize(("chunks", "low", "low_hz", "error_hz", "is_steady"), [
+    (19, 0, 3e9, None, False), (20, 0, 3e9, 0.0, True), (20, 2, 2.9e9, 0.0, True),
+    (20, 3, 2.9e9, 1e8, True), (20, 4, 2.9e9, 1e8, True), (20, 5, 2.9e9, 1e8, False),
+    (20, 5, 2.94e9, 6e7, True),
+])  # fmt: skip
+def test_the_steady_part_is_the_last_half_in_four_sections_of_five_chunks(
+    chunks: int, low: int, low_hz: float, error_hz: float | None, *, is_steady: bool
+) -> None:
+    """The clock is lower in the last chunks."""
+    hz = np.full(2 * chunks, 3e9)
+    hz[len(hz) - low :] = low_hz
+    times = np.arange(2.0 * chunks)
+    part: Any = SimpleNamespace(
+        hz=hz, smooth=hz, chain_hz=hz, start_s=times, end_s=times + 1, work_s=np.ones(len(hz))
+    )
+    level = ramp_runs.steady_level(part, "scalar")
+    assert (None if level is None else level.error_hz) == error_hz
+    assert (level is not None and level.steady) is is_steady
+
+
 def test_the_cost_of_time_stamps_is_subtracted() -> None:
+    beside = run(AT_3_GHZ)
+    chunks = beside["chunks"]
+    chunks["aside"] = [10_000] * len(chunks["end"])
+    chunks["end"] = [end + 10_000 for end in chunks["end"]]
+    assert evaluated(beside).levels[0].hz == pytest.approx(3e9, rel=1e-4)
     result = evaluated(run(AT_3_GHZ, stamp=400))
     assert result.levels[0].hz == pytest.approx(3e9, rel=1e-4)
     assert result.lost == pytest.approx(0, abs=1e-3)
