@@ -36,12 +36,12 @@ from perftop.model.kinds import Episode
 from perftop.recording.file import Recording
 from perftop.recording.ring import KEPT_DIRECTORY, Ring
 from perftop.recording.writer import Writer
-from perftop.session import fleet
 from perftop.session.episodes import RecordingEpisodes
 from perftop.session.history import History
 from perftop.session.packing import TimedMessage
 from perftop.session.session import Session
 from perftop.tui import recording_index
+from perftop.verbs.fleet_prometheus import Series, scraped_fleet
 
 MAX_CALLS, MAX_SECONDS, NOISE_S = 2.3, 3.0, 0.1
 """Largest factors by which calls and CPU seconds may grow when the size doubles; differences below
@@ -257,13 +257,13 @@ def hotplugs(count: int, place: Path) -> Work:
 
 def machines(count: int, _: Path) -> Work:
     answers = [
-        ({"instance": f"k{n}:1", "perftop_number": key}, [(1e9, 0.5)])
+        Series({"instance": f"k{n}:1", "perftop_number": key}, [(1e9, 0.5)])
         for n in range(count) for key in ("busy", "age", "known", "clock_hz", "ceiling_hz")
     ]  # fmt: skip
 
     def work() -> None:
-        before = fleet.scraped_fleet(answers, 1e9, {})
-        fleet.scraped_fleet(answers, 1e9 + 1, before.machines)
+        before = scraped_fleet(answers, 1e9, {})
+        scraped_fleet(answers, 1e9 + 1, before.machines)
 
     return work
 

@@ -27,7 +27,8 @@ from perftop.verbs.options import fast_imports
 
 if TYPE_CHECKING:
     from perftop.session.fleet_machine import Machine, MachineEpisode
-    from perftop.verbs.fleet_sources import PrometheusSource, RecordingsSource, SshSource
+    from perftop.verbs.fleet_prometheus import PrometheusSource
+    from perftop.verbs.fleet_sources import RecordingsSource, SshSource
 
     AnyFleetSource = SshSource | PrometheusSource | RecordingsSource
 
@@ -236,9 +237,6 @@ def run_fleet(args: argparse.Namespace) -> int:
 
 def _fleet_source(args: argparse.Namespace) -> AnyFleetSource:
     """Returns the source that the options select. Raises Failed if they contradict each other."""
-    with fast_imports(for_https=args.prometheus is not None):
-        from perftop.verbs import fleet_sources as sources
-
     hosts, file, remote = args.hosts, args.hosts_file, args.remote
     if "" in hosts:
         raise Failed("a name is empty (is a shell variable unset?)", USAGE)
@@ -246,18 +244,21 @@ def _fleet_source(args: argparse.Namespace) -> AnyFleetSource:
     if args.prometheus is not None:
         if hosts or file is not None or remote is not None:
             raise Failed("--prometheus names the machines: leave out hosts and --remote", USAGE)
-        match, update_s = args.match or "", update_s or sources.SCRAPE_S
-        return sources.PrometheusSource(args.prometheus, match, update_s)
+        with fast_imports(for_https=True):
+            from perftop.verbs.fleet_prometheus import SCRAPE_S, PrometheusSource
+        return PrometheusSource(args.prometheus, args.match or "", update_s or SCRAPE_S)
+    with fast_imports():
+        from perftop.verbs.fleet_sources import RecordingsSource, SshSource
     if args.match is not None:
         raise Failed("--match needs --prometheus", USAGE)
     if len(hosts) == 1 and Path(hosts[0]).is_dir() and file is None:
         if update_s is not None or remote is not None:
             option = "-i" if remote is None else "--remote"
             raise Failed(f"{option} is for live machines: {hosts[0]} has recordings", USAGE)
-        return sources.RecordingsSource(Path(hosts[0]), playing=not args.json)
+        return RecordingsSource(Path(hosts[0]), playing=not args.json)
     if path := next((host for host in hosts if "/" in host and "://" not in host), None):
         raise Failed(f"no machine or directory {path}; fleet reads only one directory", USAGE)
-    return sources.SshSource(host_names(hosts, file), update_s or 1.0, remote=remote)
+    return SshSource(host_names(hosts, file), update_s or 1.0, remote=remote)
 
 
 def host_names(hosts: Sequence[str], file: Path | None) -> list[str]:

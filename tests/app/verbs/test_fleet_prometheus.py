@@ -29,10 +29,19 @@ from running_exporter import exporter, start_prometheus
 from waiting import MAX_WAIT_S, until_true, wait_for
 
 from perftop.base.errors import Failed
-from perftop.session.fleet import FleetQueries
+from perftop.session.fleet import Fleet
 from perftop.session.fleet_machine import UNKNOWN_NUMBERS, Machine
-from perftop.verbs import fleet_sources
-from perftop.verbs.fleet_sources import PrometheusServer, PrometheusSource
+from perftop.verbs import fleet_prometheus
+from perftop.verbs.fleet_prometheus import (
+    INSTANCE,
+    FleetQueries,
+    PrometheusServer,
+    PrometheusSource,
+    Series,
+    _host_name,
+    fill_episodes,
+    history_step_s,
+)
 
 NOW = 1_700_000_000.0
 Row = tuple[dict[str, str], list[tuple[float, float]]]
@@ -176,7 +185,7 @@ def test_a_query_that_took_the_whole_interval_is_followed_by_the_next() -> None:
     with server_address(answer) as url:
         source = PrometheusSource(url, update_s=1000, clock=lambda: next(times))
         run_until(source, lambda: len(queries) > 3)
-    assert PrometheusSource(url, update_s=0.01).update_s == fleet_sources.MIN_PAUSE_S
+    assert PrometheusSource(url, update_s=0.01).update_s == fleet_prometheus.MIN_PAUSE_S
 
 
 @pytest.mark.parametrize(("pair", "is_valid"), [
@@ -184,7 +193,7 @@ def test_a_query_that_took_the_whole_interval_is_followed_by_the_next() -> None:
     ([1, "-1e18"], True), ([1, "1.01e18"], False), ([1, "NaN"], False), ([1], False),
 ])  # fmt: skip
 def test_points_have_a_plausible_time_and_value(pair: list[Any], is_valid: bool) -> None:
-    assert (fleet_sources._parse_point(pair) is not None) is is_valid
+    assert (fleet_prometheus._parse_point(pair) is not None) is is_valid
 
 
 def test_an_error_is_shown_with_the_escaped_text_of_the_server() -> None:
@@ -205,8 +214,8 @@ def test_an_error_is_shown_with_the_escaped_text_of_the_server() -> None:
 def test_invalid_or_large_responses_are_refused(
     body: bytes, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fleet_sources, "MAX_BYTES", 1_000_000)
-    monkeypatch.setattr(fleet_sources, "MAX_SERIES", 2)
+    monkeypatch.setattr(fleet_prometheus, "MAX_BYTES", 1_000_000)
+    monkeypatch.setattr(fleet_prometheus, "MAX_SERIES", 2)
     with server_address(lambda *_: body) as url, pytest.raises(Failed, match=text):
         PrometheusServer(url).query("up")
 
@@ -272,6 +281,44 @@ def test_matchers_are_in_all_selectors() -> None:
     queries = FleetQueries('{job="a"}', 60)
     for text in (queries.numbers(), queries.history(), queries.episodes()):
         assert text.count("perftop_") - text.count('"perftop_number"') == text.count('{job="a"')
+
+
+@pytest.mark.parametrize(("times", "answers", "runs"), [
+    ((60, 70, 80), True, [(160, 190)]),
+    ((60, 70, 85, 101, 110), True, [(160, 195), (201, None)]),
+    ((84, 94), True, [(184, 200)]),
+    ((84, 95), True, [(184, None)]),
+    ((84, 95), False, [(184, 200)]),
+    ((), True, []),
+])  # fmt: skip
+def test_a_server_that_counts_in_steps_of_10_s_has_episodes_of_whole_steps(
+    times: tuple[float, ...], answers: bool, runs: list[tuple[float, float | None]]
+) -> None:
+    """The newest step is at 100 s; the viewer's clock is 100 s ahead."""
+    fleet = Fleet([Machine("a", is_answering=answers)])
+    points = [(time, 1.0) for time in times]
+    fill_episodes(fleet, [Series({INSTANCE: "a", "kind": "throttle"}, points),
+                          Series({INSTANCE: "gone"}, points)], 100, 10, 100)  # fmt: skip
+    row = fleet.machines["a"]
+    assert [(e.start, e.end) for e in [*row.ended, *row.running]] == runs
+    assert all(e.end is None for e in row.running)
+    assert {(e.group, e.share) for e in row.running} <= {(("throttle", "unknown"), 1.0)}
+
+
+@pytest.mark.parametrize(("machines", "update_s", "step_s"), [
+    (0, 0.1, 1.0), (1, 15.0, 15.0), (1000, 1.0, 37.5), (100_000, 1.0, 60.0),
+])  # fmt: skip
+def test_more_machines_have_fewer_points_of_their_past(
+    machines: int, update_s: float, step_s: float
+) -> None:
+    assert history_step_s(machines, update_s) == step_s
+
+
+@pytest.mark.parametrize(("instance", "host"), [
+    ("n1:9101", "n1"), ("[::1]:9101", "::1"), ("n1", "n1"), ("9101", "9101"), ("n1:up", "n1:up"),
+])  # fmt: skip
+def test_the_host_of_an_instance_has_no_port(instance: str, host: str) -> None:
+    assert _host_name(instance) == host
 
 
 EVERY_SERIES = 'count({__name__=~"perftop_.+"}) == on() perftop_series'
@@ -416,9 +463,9 @@ SLOW_RESPONSES = {
 def test_a_server_that_sends_slowly_has_one_deadline(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fleet_sources, "MAX_QUERY_S", 0.3)
+    monkeypatch.setattr(fleet_prometheus, "MAX_QUERY_S", 0.3)
     with server(SLOW_RESPONSES[what], 0.03) as url, pytest.raises(Failed, match="took longer"):
-        fleet_sources.PrometheusServer(url).query("up")
+        fleet_prometheus.PrometheusServer(url).query("up")
 
 
 ENDLESS_RESPONSES = {
@@ -431,9 +478,9 @@ ENDLESS_RESPONSES = {
 
 @pytest.mark.parametrize("what", ENDLESS_RESPONSES)
 def test_an_endless_response_is_cut(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet_sources, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(fleet_prometheus, "MAX_BYTES", 1 << 20)
     with server(ENDLESS_RESPONSES[what]) as url, pytest.raises(Failed, match="larger than 1 MB"):
-        (request := fleet_sources.PrometheusServer(url)).query("up")
+        (request := fleet_prometheus.PrometheusServer(url)).query("up")
     assert request.byte_count < 2 << 20
 
 
@@ -441,21 +488,21 @@ def test_an_endless_response_is_cut(what: str, monkeypatch: pytest.MonkeyPatch) 
 def test_a_redirection_is_named_and_not_followed(where: str) -> None:
     answer = b"HTTP/1.1 302 F\r\nContent-Length: 0\r\nLocation: " + where.encode() + b"\r\n\r\n"
     with server([answer]) as url, pytest.raises(Failed, match=f"error: 302 F {where}$"):
-        fleet_sources.PrometheusServer(url).query("up")
+        fleet_prometheus.PrometheusServer(url).query("up")
 
 
 def test_compressed_responses_are_not_decompressed() -> None:
     bomb = gzip.compress(b" " * (8 << 20))
     answer = OK + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(bomb) + bomb
     with server([answer]) as url, pytest.raises(Failed, match="not JSON"):
-        fleet_sources.PrometheusServer(url).query("up")
+        fleet_prometheus.PrometheusServer(url).query("up")
 
 
 WITHOUT_DEADLINE = """
 import sys
 from perftop import cli
-from perftop.verbs import fleet_sources
-fleet_sources.MAX_QUERY_S = 600.0
+from perftop.verbs import fleet_prometheus
+fleet_prometheus.MAX_QUERY_S = 600.0
 sys.exit(cli.main(["fleet", "--prometheus", sys.argv[1], "--json", "-n", "1"]))
 """
 

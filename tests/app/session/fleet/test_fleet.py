@@ -14,12 +14,8 @@ from fakes import CpuLoad, Machine, guest, observe, queue_records
 
 from perfprobe import wire
 from perftop.session.fleet import (
-    INSTANCE,
     Fleet,
     TableSelection,
-    _host_name,
-    fill_episodes,
-    history_step_s,
     natural_sort_key,
     racks,
 )
@@ -209,37 +205,6 @@ def test_names_are_sorted_by_their_numbers() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("times", "answers", "runs"), [
-    ((60, 70, 80), True, [(160, 190)]),
-    ((60, 70, 85, 101, 110), True, [(160, 195), (201, None)]),
-    ((84, 94), True, [(184, 200)]),
-    ((84, 95), True, [(184, None)]),
-    ((84, 95), False, [(184, 200)]),
-    ((), True, []),
-])  # fmt: skip
-def test_a_server_that_counts_in_steps_of_10_s_has_episodes_of_whole_steps(
-    times: tuple[float, ...], answers: bool, runs: list[tuple[float, float | None]]
-) -> None:
-    """The newest step is at 100 s; the viewer's clock is 100 s ahead."""
-    fleet = Fleet([Row("a", is_answering=answers)])
-    points = [(time, 1.0) for time in times]
-    fill_episodes(fleet, [({INSTANCE: "a", "kind": "throttle"}, points),
-                          ({INSTANCE: "gone"}, points)], 100, 10, 100)  # fmt: skip
-    row = fleet.machines["a"]
-    assert [(e.start, e.end) for e in [*row.ended, *row.running]] == runs
-    assert all(e.end is None for e in row.running)
-    assert {(e.group, e.share) for e in row.running} <= {(("throttle", "unknown"), 1.0)}
-
-
-@pytest.mark.parametrize(("machines", "update_s", "step_s"), [
-    (0, 0.1, 1.0), (1, 15.0, 15.0), (1000, 1.0, 37.5), (100_000, 1.0, 60.0),
-])  # fmt: skip
-def test_more_machines_have_fewer_points_of_their_past(
-    machines: int, update_s: float, step_s: float
-) -> None:
-    assert history_step_s(machines, update_s) == step_s
-
-
 # --- one machine, live
 
 
@@ -288,13 +253,6 @@ def test_episodes_have_arrival_times() -> None:
     (ended,) = [event for event in row.ended if event.kind == "turbo-drop"]
     assert ended.start == event.start
     assert ended.end == pytest.approx(START + 2 + 4, abs=0.11)
-
-
-@pytest.mark.parametrize(("instance", "host"), [
-    ("n1:9101", "n1"), ("[::1]:9101", "::1"), ("n1", "n1"), ("9101", "9101"), ("n1:up", "n1:up"),
-])  # fmt: skip
-def test_the_host_of_an_instance_has_no_port(instance: str, host: str) -> None:
-    assert _host_name(instance) == host
 
 
 def test_a_silent_machine_keeps_its_history_but_no_current_values() -> None:
