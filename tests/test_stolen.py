@@ -23,7 +23,7 @@ class Guest:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        trees.machine(root, 2)
+        trees.write_machine(root, 2)
         trees.put(root, "proc/cpuinfo", "processor\t: 0\nvendor_id\t: GenuineIntel\n")
         self.write_stat(0.0)
 

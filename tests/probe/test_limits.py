@@ -41,7 +41,7 @@ def test_a_machine_of_many_cpus_needs_no_higher_limit_of_open_files(
     source: str, tmp_path: Path
 ) -> None:
     """The soft limit is too low, but the hard limit is not."""
-    trees.machine(tmp_path, CPUS)
+    trees.write_machine(tmp_path, CPUS)
     for cpu in range(CPUS):
         for state in range(3):
             trees.put(tmp_path, f"{trees.CPU}/cpu{cpu}/cpuidle/state{state}/time", "1000\n")

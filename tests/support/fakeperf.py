@@ -197,7 +197,7 @@ class Leaves:
 
 
 def write_machine_files(root: Path, cores: int = 2, threads: int = 2) -> None:
-    trees.machine(root, cores, threads)
+    trees.write_machine(root, cores, threads)
 
 
 def skylake(root: Path) -> cores.EventPlanner:

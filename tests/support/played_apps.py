@@ -68,7 +68,7 @@ class Run:
     async def wait_for_text(self, text: str) -> None:
         await until_true(lambda: self.has(text), f"{text!r} on screen: " + "\n".join(self.text()))
 
-    async def intervals(self, count: int, **more: Any) -> None:
+    async def send_intervals(self, count: int, **more: Any) -> None:
         """Sends frames for `count` more intervals, and waits until the app has read them all."""
         before = self.seq()
         self.feed.frames(2 * count, **more)

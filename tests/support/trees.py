@@ -23,13 +23,13 @@ def put(root: Path, path: str, content: str | bytes) -> None:
     os.close(descriptor)
 
 
-def lists(root: Path, present: str, online: str | None = None) -> None:
+def write_cpu_lists(root: Path, present: str, online: str | None = None) -> None:
     put(root, f"{CPU}/possible", present + "\n")
     put(root, f"{CPU}/present", present + "\n")
     put(root, f"{CPU}/online", (present if online is None else online) + "\n")
 
 
-def cpu(
+def write_cpu(
     root: Path, number: int, package: int, core: int, siblings: str, die: int | None = 0
 ) -> None:
     at = f"{CPU}/cpu{number}/topology"
@@ -41,7 +41,7 @@ def cpu(
         put(root, f"{at}/die_id", f"{die}\n")
 
 
-def l3(root: Path, number: int, shared: str, ident: int | None = None) -> None:
+def write_l3(root: Path, number: int, shared: str, ident: int | None = None) -> None:
     """Writes the caches of a CPU: the L3, and a private L2 that must not be confused with it."""
     for index, level, name, cpus in ((2, 2, number, f"{number}"), (3, 3, ident, shared)):
         at = f"{CPU}/cpu{number}/cache/index{index}"
@@ -52,7 +52,7 @@ def l3(root: Path, number: int, shared: str, ident: int | None = None) -> None:
             put(root, f"{at}/id", f"{name}\n")
 
 
-def node(root: Path, number: int, cpus: str) -> None:
+def write_node(root: Path, number: int, cpus: str) -> None:
     put(root, f"sys/devices/system/node/node{number}/cpulist", f"{cpus}\n")
 
 
@@ -72,110 +72,112 @@ def process(
 # --- machines -------------------------------------------------------------------------------------
 
 
-def machine(root: Path, cores: int, threads: int = 1, packages: int = 1) -> None:
+def write_machine(root: Path, cores: int, threads: int = 1, packages: int = 1) -> None:
     """Writes packages of `cores` cores; the first threads of all cores have the first numbers."""
     every = cores * packages
     n = every * threads
-    lists(root, f"0-{n - 1}" if n > 1 else "0")
+    write_cpu_lists(root, f"0-{n - 1}" if n > 1 else "0")
     for number in range(n):
         first = number % every
         siblings = ",".join(map(str, range(first, n, every)))
-        cpu(root, number, first // cores, first % cores, siblings)
+        write_cpu(root, number, first // cores, first % cores, siblings)
 
 
-def xeon(root: Path, smt: bool = True, cores: int = 24) -> None:
+def write_xeon(root: Path, smt: bool = True, cores: int = 24) -> None:
     """Writes two packages of `cores` cores. The second threads have the last numbers, 48-95 if
     there are 24 cores; without `smt` they are offline."""
     every = 2 * cores
-    lists(root, f"0-{2 * every - 1}", f"0-{(2 if smt else 1) * every - 1}")
+    write_cpu_lists(root, f"0-{2 * every - 1}", f"0-{(2 if smt else 1) * every - 1}")
     for package in (0, 1):
         begin = package * cores
         low = f"{begin}-{begin + cores - 1}"
         both = f"{low},{begin + every}-{begin + every + cores - 1}"
         for first in range(begin, begin + cores):
             for n in (first, first + every) if smt else (first,):
-                cpu(root, n, package, first - begin, f"{first},{first + every}" if smt else f"{n}")
-                l3(root, n, both if smt else low, ident=package)
-        node(root, package, both if smt else low)
+                write_cpu(
+                    root, n, package, first - begin, f"{first},{first + every}" if smt else f"{n}"
+                )
+                write_l3(root, n, both if smt else low, ident=package)
+        write_node(root, package, both if smt else low)
 
 
-def epyc(root: Path) -> None:
+def write_epyc(root: Path) -> None:
     """Writes two packages of 64 cores, 8 cores for each L3; second threads are CPUs 128-255."""
-    lists(root, "0-255")
+    write_cpu_lists(root, "0-255")
     for n in range(256):
         first = n % 128
         group = first // 8
-        cpu(root, n, first // 64, first % 64, f"{first},{first + 128}")
+        write_cpu(root, n, first // 64, first % 64, f"{first},{first + 128}")
         shared = f"{8 * group}-{8 * group + 7},{8 * group + 128}-{8 * group + 135}"
-        l3(root, n, shared, ident=group)
-    node(root, 0, "0-63,128-191")
-    node(root, 1, "64-127,192-255")
+        write_l3(root, n, shared, ident=group)
+    write_node(root, 0, "0-63,128-191")
+    write_node(root, 1, "64-127,192-255")
 
 
-def hybrid(root: Path, pmus: bool = True) -> None:
+def write_hybrid(root: Path, pmus: bool = True) -> None:
     """Writes 8 P cores with two threads (core ids 0, 4 … 28) and 16 E cores (ids 32-47)."""
-    lists(root, "0-31")
+    write_cpu_lists(root, "0-31")
     for n in range(32):
         first = n - n % 2
         if n < 16:
-            cpu(root, n, 0, 2 * first, f"{first}-{first + 1}")
+            write_cpu(root, n, 0, 2 * first, f"{first}-{first + 1}")
         else:
-            cpu(root, n, 0, n + 16, f"{n}")
-        l3(root, n, "0-31", ident=0)
-    node(root, 0, "0-31")
+            write_cpu(root, n, 0, n + 16, f"{n}")
+        write_l3(root, n, "0-31", ident=0)
+    write_node(root, 0, "0-31")
     if pmus:
         put(root, "sys/devices/cpu_core/cpus", "0-15\n")
         put(root, "sys/devices/cpu_atom/cpus", "16-31\n")
 
 
-def power(root: Path) -> None:
+def write_power_machine(root: Path) -> None:
     """Writes a POWER machine: packages 0 and 8 of 4 cores with 8 threads, caches without ids."""
-    lists(root, "0-63")
+    write_cpu_lists(root, "0-63")
     for n in range(64):
         first = n - n % 8
-        cpu(root, n, 8 * (n // 32), 4 * (first // 4), f"{first}-{first + 7}", die=None)
-        l3(root, n, f"{first}-{first + 7}")
-    node(root, 0, "0-31")
-    node(root, 8, "32-63")
+        write_cpu(root, n, 8 * (n // 32), 4 * (first // 4), f"{first}-{first + 7}", die=None)
+        write_l3(root, n, f"{first}-{first + 7}")
+    write_node(root, 0, "0-31")
+    write_node(root, 8, "32-63")
 
 
-def knl(root: Path) -> None:
+def write_knl(root: Path) -> None:
     """Writes a Knights Landing: 72 cores with 4 threads each, no L3."""
-    machine(root, 72, 4)
-    node(root, 0, "0-287")
-    node(root, 1, "")
+    write_machine(root, 72, 4)
+    write_node(root, 0, "0-287")
+    write_node(root, 1, "")
 
 
-def sparse(root: Path) -> None:
+def write_sparse(root: Path) -> None:
     """Writes two packages of 2 cores with 2 threads; CPUs 4-7 do not exist."""
-    lists(root, "0-3,8-11")
+    write_cpu_lists(root, "0-3,8-11")
     for n, package, core, siblings in (
         *((0, 0, 0, "0,8"), (1, 0, 1, "1,9"), (2, 1, 0, "2,10"), (3, 1, 1, "3,11")),
         *((8, 0, 0, "0,8"), (9, 0, 1, "1,9"), (10, 1, 0, "2,10"), (11, 1, 1, "3,11")),
     ):
-        cpu(root, n, package, core, siblings)
+        write_cpu(root, n, package, core, siblings)
 
 
-def one_cpu_offline(root: Path) -> None:
+def write_machine_with_offline_cpu(root: Path) -> None:
     """Writes 4 cores with 2 threads. CPU 5, the second thread of core 1, is offline and has no
     topology."""
-    lists(root, "0-7", "0-4,6-7")
+    write_cpu_lists(root, "0-7", "0-4,6-7")
     for n in (0, 1, 2, 3, 4, 6, 7):
-        cpu(root, n, 0, n % 4, "1" if n == 1 else f"{n % 4},{n % 4 + 4}")
-        l3(root, n, "0-4,6-7", ident=0)
+        write_cpu(root, n, 0, n % 4, "1" if n == 1 else f"{n % 4},{n % 4 + 4}")
+        write_l3(root, n, "0-4,6-7", ident=0)
     put(root, f"{CPU}/cpu5/online", "0\n")
-    node(root, 0, "0-4,6-7")
+    write_node(root, 0, "0-4,6-7")
 
 
-def arm_like(root: Path) -> None:
+def write_arm_like_machine(root: Path) -> None:
     """Writes 4 CPUs without package numbers; each cluster of two CPUs repeats the core ids."""
-    lists(root, "0-3")
+    write_cpu_lists(root, "0-3")
     for n in range(4):
-        cpu(root, n, -1, n % 2, f"{n}", die=-1)
+        write_cpu(root, n, -1, n % 2, f"{n}", die=-1)
         put(root, f"{CPU}/cpu{n}/cpu_capacity", "446\n" if n < 2 else "1024\n")
 
 
-def cpuinfo_only(root: Path) -> None:
+def write_cpuinfo_only(root: Path) -> None:
     """Writes 2 cores with 2 threads, but no /sys, as in some sandboxes."""
     records = [
         f"processor\t: {n}\nvendor_id\t: GenuineIntel\nphysical id\t: 0\ncore id\t\t: {n % 2}\n"
@@ -184,14 +186,14 @@ def cpuinfo_only(root: Path) -> None:
     put(root, "proc/cpuinfo", "\n".join(records) + "\n")
 
 
-def big(root: Path) -> None:
+def write_big_machine(root: Path) -> None:
     """Writes 256 CPUs: two packages of 64 cores, 16 cores for each L3, and four NUMA nodes."""
-    machine(root, 64, 2, 2)
+    write_machine(root, 64, 2, 2)
     for n in range(256):
         group = n % 128 // 16
         shared = f"{16 * group}-{16 * group + 15},{16 * group + 128}-{16 * group + 143}"
-        l3(root, n, shared, ident=group)
+        write_l3(root, n, shared, ident=group)
         put(root, f"{CPU}/cpu{n}/cpu_capacity", "1024\n")
     for number in range(4):
         first = 32 * number
-        node(root, number, f"{first}-{first + 31},{first + 128}-{first + 159}")
+        write_node(root, number, f"{first}-{first + 31},{first + 128}-{first + 159}")

@@ -385,7 +385,7 @@ def _max_per_second(counter: wire.Counter, scope: wire.Scope) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Multiplexed:
+class MultiplexedBlock:
     """A block whose counters perf multiplexes, and its slices in the arrays of a Delta."""
 
     rows: slice
@@ -400,7 +400,7 @@ class Multiplexed:
     """Whether the block also has counters that are not multiplexed."""
 
 
-def _multiplexed(blocks: Sequence[BlockSlices]) -> Iterator[Multiplexed]:
+def _multiplexed(blocks: Sequence[BlockSlices]) -> Iterator[MultiplexedBlock]:
     for slices in blocks:
         if (times := perf_time_columns(slices.block)) is not None:
             counters = counters_by_column(slices.block)
@@ -408,7 +408,7 @@ def _multiplexed(blocks: Sequence[BlockSlices]) -> Iterator[Multiplexed]:
             running = slices.values.start + times[1] + slices.columns * np.arange(slices.count)
             is_mixed = is_scaled.count(True) + len(times) < len(is_scaled)
             columns = np.array(is_scaled, bool)
-            yield Multiplexed(slices.rows, slices.values, columns, times, running, is_mixed)
+            yield MultiplexedBlock(slices.rows, slices.values, columns, times, running, is_mixed)
 
 
 def counters_by_column(block: wire.Block) -> list[wire.Counter]:

@@ -33,7 +33,7 @@ from perftop.model.delta import (
     Delta,
     DeltaLayout,
     Doubt,
-    Multiplexed,
+    MultiplexedBlock,
     counters_by_column,
     latest_known_values,
 )
@@ -157,7 +157,7 @@ class Differences:
             readings.width[:, rows] += distance
         return is_read
 
-    def _wait_for_count(self, block: Multiplexed, readings: _Readings, is_read: Bools) -> None:
+    def _wait_for_count(self, block: MultiplexedBlock, readings: _Readings, is_read: Bools) -> None:
         """Removes from the mask `is_read`, (frames, rows), the rows whose multiplexed counters the
         kernel has not counted since the last reading. If the block also has other counters, also
         removes the siblings' rows, so that all threads of a core cover the same time."""

@@ -480,7 +480,7 @@ class CommandMeasurement(Measurement):
         self._cursor = 0
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         """Whether the command was started and has not ended."""
         return self.job.start_ns > 0 and self.command_window.run is None
 

@@ -82,7 +82,7 @@ class CommandStart:
         self.running: asyncio.Task[Run] | None = None
 
     @property
-    def all_answered(self) -> bool:
+    def have_all_answered(self) -> bool:
         """Whether all machines have sent a frame. Earlier samples would only prolong the
         measurement."""
         return len(self.answered_windows) == self._windows
@@ -164,7 +164,7 @@ class CommandWindow:
         if self._start.running is not None or self._frame_count:
             return True
         is_old = self.has_our_clock and frame.time_ns < self._ready_ns
-        return self._start.all_answered and not is_old
+        return self._start.have_all_answered and not is_old
 
     def add_frame(self, frame: wire.Frame) -> bool:
         """Processes the next frame. Returns whether the window is closed."""

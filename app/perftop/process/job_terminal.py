@@ -275,7 +275,7 @@ def typed_keys(on_key: Callable[[str], None]) -> Iterator[None]:
             termios.tcsetattr(fd, termios.TCSADRAIN, settings)
 
 
-async def next_key() -> None:
+async def wait_for_key() -> None:
     """Waits until a key is typed. Keys typed earlier are discarded."""
     has_key = asyncio.Event()
     with typed_keys(lambda _: has_key.set()):

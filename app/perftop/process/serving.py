@@ -381,7 +381,7 @@ class PageServer:
         """Adds a connection, possibly in place of an idle one. Returns False if there is no
         room."""
         if len(self.open) >= MAX_CONNECTIONS:
-            oldest_idle = next((connection for connection in self.open if connection.idle), None)
+            oldest_idle = next((connection for connection in self.open if connection.is_idle), None)
             if oldest_idle is None:
                 return False
             oldest_idle.drop()
@@ -402,7 +402,7 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     @property
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether no response is being sent."""
         return self._transport.get_write_buffer_size() == 0
 

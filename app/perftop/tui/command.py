@@ -143,7 +143,7 @@ class CommandSource(LiveSource):
         """Whether samples may be read late, which saves CPU time: while the command runs, and after
         it has been measured completely. At its start and end, samples are needed without delay."""
         measurement = self.measurement
-        return measurement is not None and (measurement.running or bool(measurement.summary))
+        return measurement is not None and (measurement.is_running or bool(measurement.summary))
 
     @property
     def _read_pause_s(self) -> float:
@@ -199,7 +199,7 @@ class CommandSource(LiveSource):
         """Passes a signal to the command. Returns False if it is not running; if it has not started
         yet, it never will."""
         measurement = self.measurement
-        if measurement is None or not measurement.running:
+        if measurement is None or not measurement.is_running:
             self._is_stopped = self.run is None
             if measurement is not None:
                 measurement.command_window.stop()

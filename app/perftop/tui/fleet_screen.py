@@ -21,7 +21,7 @@ from perftop.base.text import duration, safe_text
 from perftop.draw.columns import column_at
 from perftop.draw.strips import Line
 from perftop.model.kinds import cause_of
-from perftop.process.job_terminal import next_key
+from perftop.process.job_terminal import wait_for_key
 from perftop.session.fleet import ORDERS, Fleet
 from perftop.session.fleet_machine import FIELDS
 from perftop.tui import fleet_state, fleet_views
@@ -209,20 +209,20 @@ class FleetScreen(PageScreen):
         state, previous = self.state, self.state.selection.filter
 
         def preview(text: str) -> str:
-            self._filter(text)
+            self._apply_filter(text)
             return f"{len(state.machines)} of {len(state.fleet.machines)}"
 
         hint = "words of names, causes or states: k07  pl1  silent"
-        leave = partial(self._filter, previous)
+        leave = partial(self._apply_filter, previous)
         await self.ask("filter", hint, preview, on_cancel=leave, text=previous)
 
-    def _filter(self, text: str) -> None:
+    def _apply_filter(self, text: str) -> None:
         self.state.selection = replace(self.state.selection, filter=text[:MAX_FILTER_LENGTH])
         self.page.update()
 
     def action_back(self) -> None:
         if not self.leave_prompt():
-            self._filter("")
+            self._apply_filter("")
 
     async def action_open(self, verb: str = "") -> None:
         machine = self.state.selected_machine
@@ -335,4 +335,4 @@ class FleetSource(ScreenSource):
                 raise
             if status not in {0, 130} or arguments[0] == "why":  # so that its output can be read
                 print("\nany key: back to the fleet ", end="", flush=True)
-                await next_key()
+                await wait_for_key()

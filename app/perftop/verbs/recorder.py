@@ -271,7 +271,7 @@ class CommandSummary(Follower):
         which disturb it less; only results at its end are reported. For a remote machine there are
         no batches: after the command's end, each message causes a request for an echo."""
         self._waiting_messages.append(message)
-        waits = self.measurement.running and not self.measurement.command_window.is_remote
+        waits = self.measurement.is_running and not self.measurement.command_window.is_remote
         if not waits or len(self._waiting_messages) >= MAX_BATCH:
             self._process_waiting_messages()
 

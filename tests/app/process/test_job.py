@@ -34,8 +34,8 @@ from perftop.process.job_terminal import (
     MAX_LINES,
     JobTerminal,
     OutputLines,
-    next_key,
     typed_keys,
+    wait_for_key,
 )
 from perftop.tui.frame.command_output import printed_line
 
@@ -363,7 +363,7 @@ async def test_the_next_key_is_one_typed_from_now_on(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(os, "tcgetpgrp", lambda _: os.getpgrp())
         os.write(ours, b"early\n")
         for end_wait in (lambda: os.write(ours, b"q"), lambda: os.close(ours)):
-            waiting = asyncio.create_task(next_key())
+            waiting = asyncio.create_task(wait_for_key())
             await asyncio.sleep(0.05)
             assert not waiting.done()
             end_wait()

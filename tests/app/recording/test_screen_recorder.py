@@ -181,14 +181,14 @@ def view(run: Run) -> str:
 
 async def test_a_key_starts_and_stops_recording(working_directory: Path) -> None:
     async with running_app(Machine()) as run:
-        await run.intervals(3)
+        await run.send_intervals(3)
         assert " REC " not in lines_above_view(run.pilot)
         await run.pilot.press("R")
         await until_true(
             lambda: f"recording to {working_directory}/h-2023" in lines_above_view(run.pilot),
             "the path of the recording",
         )
-        await run.intervals(2)
+        await run.send_intervals(2)
         await until_true(
             lambda: any(file.stat().st_size > 1000 for file in working_directory.iterdir()),
             "content",
@@ -230,7 +230,7 @@ async def test_a_failed_recording_is_shown_until_another_starts(
 
         await until_true(failure_is_shown, "why")
         assert "NOT RECORDING" in lines_above_view(run.pilot)
-        await run.intervals(2)
+        await run.send_intervals(2)
         monkeypatch.undo()
         monkeypatch.chdir(working_directory)
         await run.pilot.press("R")
@@ -241,12 +241,12 @@ async def test_a_failed_recording_is_shown_until_another_starts(
 
 async def test_marks_have_names(working_directory: Path) -> None:
     async with running_app(Machine(ceiling_hz=3.0e9)) as run:
-        await run.intervals(10)
+        await run.send_intervals(10)
         await run.pilot.press("R", "m", *"warm up", "enter")
-        await run.intervals(10)
+        await run.send_intervals(10)
         await run.pilot.press("m", "enter")
         await run.pilot.press("3", "left_square_bracket", "left_square_bracket")
-        await run.intervals(10)
+        await run.send_intervals(10)
         await until_true(lambda: "│mark 2─" in view(run) and "│warm up─" in view(run), "both")
         await run.pilot.press("5")
         output = view(run)
@@ -266,11 +266,11 @@ async def test_a_mark_has_the_time_that_is_shown() -> None:
     """The time may be an earlier one, and typing the name may take long."""
 
     async with running_app(Machine()) as run:
-        await run.intervals(10)
+        await run.send_intervals(10)
         session = run.session
         await run.pilot.press("m")
         at = session.now_ns
-        await run.intervals(2)
+        await run.send_intervals(2)
         await run.pilot.press("enter")
         await until_true(lambda: session.marks, "a mark")
         assert session.marks[0].start_ns == at < session.now_ns
@@ -286,13 +286,13 @@ async def test_a_mark_has_the_time_that_is_shown() -> None:
 
 async def test_labels_from_outside_are_drawn_as_text_and_cut() -> None:
     async with running_app(Machine()) as run:
-        await run.intervals(10)
+        await run.send_intervals(10)
         session = run.session
         for label in ("\x1b[2J\n", "x" * 5000, 17, None):
             session.apply(wire.Note("mark", session.now_ns, data={"label": label}))
         session.apply(wire.Note("mark", session.now_ns))
         for key in ("3", "5"):
             await run.pilot.press(key)
-            await run.intervals(1)
+            await run.send_intervals(1)
             assert "\x1b" not in view(run)
         assert max(len(str(mark.evidence["label"])) for mark in session.marks) == 80

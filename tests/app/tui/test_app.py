@@ -148,7 +148,7 @@ async def test_the_requested_batches_end_with_intervals() -> None:
 
 async def test_a_dead_probe_leaves_the_last_values_on_the_screen() -> None:
     async with running_app(Machine()) as run:
-        await run.intervals(1)
+        await run.send_intervals(1)
         before = [line for line in run.text() if "lmp 4000" in line]
         vivid = colour(run)
         run.feed.die("the probe ended by signal 9 without an error message")
@@ -236,7 +236,7 @@ async def test_the_interval_is_between_the_sample_period_and_five_seconds() -> N
 
 async def test_steps_and_skips_end_at_both_ends_of_the_history() -> None:
     async with running_app(Machine()) as run:
-        await run.intervals(10)
+        await run.send_intervals(10)
         source = run.source
 
         def shown_s() -> float:
@@ -334,7 +334,7 @@ async def test_a_broken_link_is_shown_until_it_is_restored() -> None:
 
 async def test_a_restarted_machine_starts_a_new_session() -> None:
     async with running_app(Machine()) as run:
-        await run.intervals(2)
+        await run.send_intervals(2)
         await run.pilot.press("space")
         hello = run.feed.machine.hello
         later = dataclasses.replace(hello, raw_ns=hello.raw_ns + 5, boot_id="another")
@@ -345,7 +345,7 @@ async def test_a_restarted_machine_starts_a_new_session() -> None:
         await until_true(lambda: run.seq() >= 1, "numbers of the new session")
         assert not run.source.is_paused
         await run.pilot.press("2", "3", "4", "5", "1")
-        await run.intervals(1)
+        await run.send_intervals(1)
         await run.pilot.press("space")
         current = run.source.current_interval()
         assert current is run.source.newest_interval, "not one of the earlier session"
@@ -359,7 +359,7 @@ async def test_the_selection_is_visible_at_any_size() -> None:
         await run.pilot.press("1", *["down"] * 20)
         for size in [(80, 24), (240, 70), (20, 5), (120, 30), (1, 1), (160, 50), (40, 8)]:
             await run.pilot.resize_terminal(*size)
-            await run.intervals(1)
+            await run.send_intervals(1)
             assert run.grid.settings.cpu == 20
             if size[1] > 1:
                 assert len(marked_lines(run)) == 1

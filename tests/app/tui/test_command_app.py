@@ -168,7 +168,7 @@ async def test_a_running_and_an_ended_command_have_their_status(tmp_path: Path) 
         assert run_ is not None
         after = long_duration(run_.end_ns - run_.start_ns)
         await run.wait_for_header(f"sh ended with status 7 after {after}")
-        await run.intervals(2)
+        await run.send_intervals(2)
         await run.pilot.press("q")
     assert run.source.run is not None
     assert run.source.run.status == 7
@@ -191,7 +191,7 @@ async def test_the_message_about_the_end_remains_for_some_intervals(
         await run.wait_for_header("sh ended with status 3")
         monkeypatch.setattr(Monitor, "show_state", show_and_record)
         for _ in range(3):
-            await run.intervals(1)
+            await run.send_intervals(1)
             run.source.check()
         assert drawn
         assert all("status 3" in notice for notice in drawn)
@@ -216,7 +216,7 @@ async def test_the_end_of_a_recording_is_reported_while_a_command_runs(
     monkeypatch.chdir(tmp_path)
     async with around("exec sleep 99") as run:
         await until_true(lambda: run.source._may_read_late, "it runs")
-        await run.intervals(2)
+        await run.send_intervals(2)
         await run.pilot.press("R", "R")
         try:
             await until_true(lambda: "recorded" in run.source.status.notice, "the end")
@@ -230,7 +230,7 @@ async def test_the_stream_is_read_once_an_interval_while_the_command_runs() -> N
         drawn: list[float] = []
         run.source._set_read_pause = drawn.append
         await until_true(lambda: run.source._may_read_late, "it runs")
-        await run.intervals(2)
+        await run.send_intervals(2)
         await run.pilot.press("+")
         assert drawn == [run.source.status.interval_ns / 1e9]
         await run.pilot.press("ctrl+c")
@@ -248,7 +248,7 @@ async def test_the_summary_covers_the_run_only() -> None:
         assert measurement is not None
         summaries.append((run.feed.seq, list(measurement.summary)))
         run.feed.machine.cpu(0).util = 0.1
-        await run.intervals(3)
+        await run.send_intervals(3)
         summaries.append((0, measurement.summary))
     (frames, early), (_, late) = summaries
     assert early == late

@@ -153,7 +153,7 @@ async def test_notes_are_in_blank_rows_and_have_no_other_effect(
         Machine(), size=size, tour=True
     ) as run:  # fmt: skip
         for each in (plain, run):
-            await each.intervals(20)
+            await each.send_intervals(20)
         assert run.has("1 of 3  This is the verdict")
         pairs = [*zip(run.text(), plain.text(), strict=True)]
         notes = [(mine, other) for mine, other in pairs if mine.lstrip("│ ") != other.lstrip()]

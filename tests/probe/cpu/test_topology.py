@@ -12,7 +12,7 @@ from perfprobe.wire import Cpu
 
 
 def test_a_xeon_has_two_packages_and_smt(tmp_path: Path) -> None:
-    trees.xeon(tmp_path)
+    trees.write_xeon(tmp_path)
     rows = topology.read_cpus(tmp_path)
     assert [row.cpu for row in rows] == list(range(96))
     assert rows[0] == Cpu(0, True, 0, 0, 0, 0, 0, 0, None, [0, 48])
@@ -26,7 +26,7 @@ def test_a_xeon_has_two_packages_and_smt(tmp_path: Path) -> None:
 
 
 def test_epyc_has_sixteen_l3_groups(tmp_path: Path) -> None:
-    trees.epyc(tmp_path)
+    trees.write_epyc(tmp_path)
     rows = topology.read_cpus(tmp_path)
     assert rows[63] == Cpu(63, True, 0, 0, 63, 0, 7, 0, None, [63, 191])
     assert rows[255] == Cpu(255, True, 1, 0, 63, 1, 15, 1, None, [127, 255])
@@ -37,7 +37,7 @@ def test_epyc_has_sixteen_l3_groups(tmp_path: Path) -> None:
 
 
 def test_a_hybrid_has_core_types(tmp_path: Path) -> None:
-    trees.hybrid(tmp_path)
+    trees.write_hybrid(tmp_path)
     rows = topology.read_cpus(tmp_path)
     assert rows[15] == Cpu(15, True, 0, 0, 28, 1, 0, 0, "P", [14, 15])
     assert rows[16] == Cpu(16, True, 0, 0, 32, 0, 0, 0, "E", [16])
@@ -60,7 +60,7 @@ def test_a_hybrid_has_core_types(tmp_path: Path) -> None:
 def test_core_types_by_capacity_or_base_clock(
     tmp_path: Path, file: str, strong: tuple[str, str], weak: str, types: list[str | None]
 ) -> None:
-    trees.hybrid(tmp_path, pmus=False)
+    trees.write_hybrid(tmp_path, pmus=False)
     for n in range(32):
         trees.put(tmp_path, f"{trees.CPU}/cpu{n}/{file}", strong[n % 2] if n < 16 else weak)
     assert [row.type for row in topology.read_cpus(tmp_path)] == types
@@ -68,7 +68,7 @@ def test_core_types_by_capacity_or_base_clock(
 
 def test_a_core_type_is_ranked_by_its_strongest_cpu(tmp_path: Path) -> None:
     """Some small cores are favoured as well: 640 is closer to 690 than to 1024."""
-    trees.hybrid(tmp_path, pmus=False)
+    trees.write_hybrid(tmp_path, pmus=False)
     for n in range(32):
         weak = "690" if n % 2 else "640"
         trees.put(tmp_path, f"{trees.CPU}/cpu{n}/cpu_capacity", "1024" if n < 16 else weak)
@@ -91,7 +91,7 @@ def test_one_socket_with_speed_select_is_not_a_hybrid(tmp_path: Path) -> None:
 
 
 def test_power_has_eight_threads_and_caches_without_ids(tmp_path: Path) -> None:
-    trees.power(tmp_path)
+    trees.write_power_machine(tmp_path)
     rows = topology.read_cpus(tmp_path)
     assert rows[63] == Cpu(63, True, 8, None, 56, 7, 56, 8, None, list(range(56, 64)))
     assert topology.cores(rows)[1] == [8, 9, 10, 11, 12, 13, 14, 15]
@@ -99,7 +99,7 @@ def test_power_has_eight_threads_and_caches_without_ids(tmp_path: Path) -> None:
 
 
 def test_an_offline_cpu_keeps_the_kernels_topology(tmp_path: Path) -> None:
-    trees.one_cpu_offline(tmp_path)
+    trees.write_machine_with_offline_cpu(tmp_path)
     trees.put(tmp_path, f"{trees.CPU}/cpu5/topology/core_id", "1")
     trees.put(tmp_path, f"{trees.CPU}/cpu5/topology/physical_package_id", "0")
     trees.put(tmp_path, f"{trees.CPU}/cpu5/topology/die_id", "0")
@@ -110,7 +110,7 @@ def test_an_offline_cpu_keeps_the_kernels_topology(tmp_path: Path) -> None:
 
 
 def test_ids_of_minus_one_are_unknown(tmp_path: Path) -> None:
-    trees.arm_like(tmp_path)
+    trees.write_arm_like_machine(tmp_path)
     rows = topology.read_cpus(tmp_path)
     assert rows[2] == Cpu(2, True, None, None, 0, 0, None, None, "P", [2])
     assert sorted(topology.cores(rows)) == [[0], [1], [2], [3]]
@@ -118,7 +118,7 @@ def test_ids_of_minus_one_are_unknown(tmp_path: Path) -> None:
 
 
 def test_many_cpus_need_few_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trees.big(tmp_path)
+    trees.write_big_machine(tmp_path)
     opened = 0
     head = files.read_head
 

@@ -18,7 +18,7 @@ from perfprobe.wire import Cpu
 
 
 def test_cores_come_from_cpuinfo_without_sys(tmp_path: Path) -> None:
-    trees.cpuinfo_only(tmp_path)
+    trees.write_cpuinfo_only(tmp_path)
     assert topology.read_cpus(tmp_path) == [
         Cpu(0, True, 0, None, 0, 0, None, None, None, [0, 2]),
         Cpu(1, True, 0, None, 1, 0, None, None, None, [1, 3]),
@@ -61,7 +61,7 @@ def test_an_offline_cpu_without_a_list_is_found_by_its_own_file_or_proc_stat(
 
 
 def test_the_older_name_of_the_siblings_list_is_read(tmp_path: Path) -> None:
-    trees.xeon(tmp_path, cores=2)
+    trees.write_xeon(tmp_path, cores=2)
     for n in range(8):
         for name in ("core_cpus_list", "core_id"):  # the list of sibling CPUs remains
             (tmp_path / trees.CPU / f"cpu{n}/topology/{name}").unlink()
@@ -69,7 +69,7 @@ def test_the_older_name_of_the_siblings_list_is_read(tmp_path: Path) -> None:
 
 
 def test_a_node_link_can_replace_the_node_directory(tmp_path: Path) -> None:
-    trees.machine(tmp_path, 1)
+    trees.write_machine(tmp_path, 1)
     (tmp_path / trees.CPU / "cpu0/node3").mkdir()
     assert topology.read_cpus(tmp_path)[0].node == 3
 
@@ -78,7 +78,7 @@ def test_a_node_link_can_replace_the_node_directory(tmp_path: Path) -> None:
 def test_l3_groups_of_packages_are_distinct(
     tmp_path: Path, idents: tuple[int | None, int | None]
 ) -> None:
-    trees.xeon(tmp_path, cores=2)
+    trees.write_xeon(tmp_path, cores=2)
     for n in range(8):
         file = tmp_path / trees.CPU / f"cpu{n}/cache/index3/id"
         ident = idents[n % 4 // 2]
@@ -87,7 +87,7 @@ def test_l3_groups_of_packages_are_distinct(
 
 
 def test_l3_ids_define_groups_without_lists(tmp_path: Path) -> None:
-    trees.xeon(tmp_path, cores=2)
+    trees.write_xeon(tmp_path, cores=2)
     for n in range(8):
         (tmp_path / trees.CPU / f"cpu{n}/cache/index3/shared_cpu_list").unlink()
     assert [row.l3 for row in topology.read_cpus(tmp_path)] == [0, 0, 1, 1] * 2
@@ -97,7 +97,7 @@ def test_l3_ids_define_groups_without_lists(tmp_path: Path) -> None:
     ("claim", "expected"), [("0-7", [0, 0, 1, 1] * 2), ("0", [0, 1, 2, 2, 1, 1, 2, 2])]
 )
 def test_l3_groups_never_overlap(tmp_path: Path, claim: str, expected: list[int]) -> None:
-    trees.xeon(tmp_path, cores=2)
+    trees.write_xeon(tmp_path, cores=2)
     trees.put(tmp_path, f"{trees.CPU}/cpu0/cache/index3/shared_cpu_list", claim)
     assert [row.l3 for row in topology.read_cpus(tmp_path)] == expected
 
@@ -108,7 +108,7 @@ GARBAGE = [b"", b"\n", b"x", b"\xff\x00\xfe", b"9" * 5000, b"-1", b"0-999999999"
 
 
 def test_a_garbled_id_is_unknown_and_nothing_else_changes(tmp_path: Path) -> None:
-    trees.xeon(tmp_path, cores=2)
+    trees.write_xeon(tmp_path, cores=2)
     for garbage in GARBAGE:
         trees.put(tmp_path, f"{trees.CPU}/cpu4/topology/core_id", garbage)
         rows = topology.read_cpus(tmp_path)
@@ -117,7 +117,7 @@ def test_a_garbled_id_is_unknown_and_nothing_else_changes(tmp_path: Path) -> Non
 
 
 def test_garbled_siblings_fall_back_on_ids(tmp_path: Path) -> None:
-    trees.xeon(tmp_path, cores=2)
+    trees.write_xeon(tmp_path, cores=2)
     for garbage in (*GARBAGE, b"7"):
         for name in ("core_cpus_list", "thread_siblings_list"):
             trees.put(tmp_path, f"{trees.CPU}/cpu0/topology/{name}", garbage)
@@ -127,7 +127,7 @@ def test_garbled_siblings_fall_back_on_ids(tmp_path: Path) -> None:
 
 
 def test_without_siblings_and_ids_a_cpu_is_its_own_core(tmp_path: Path) -> None:
-    trees.lists(tmp_path, "0-2")
+    trees.write_cpu_lists(tmp_path, "0-2")
     rows = topology.read_cpus(tmp_path)
     assert [(row.thread, row.siblings) for row in rows] == [(0, [0]), (0, [1]), (0, [2])]
     assert topology.packages(rows) == [[0, 1, 2]]
@@ -141,7 +141,7 @@ def test_a_core_never_spans_packages() -> None:
 
 
 def test_directories_fifos_and_long_files_are_harmless(tmp_path: Path) -> None:
-    trees.one_cpu_offline(tmp_path)
+    trees.write_machine_with_offline_cpu(tmp_path)
     at = tmp_path / trees.CPU
     (at / "cpu0/topology/core_id").unlink()
     (at / "cpu0/topology/core_id").mkdir()

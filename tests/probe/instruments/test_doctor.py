@@ -31,7 +31,7 @@ def check(root: Path, subject: str) -> Check:
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """Makes the files of a bare-metal machine with a PMU, for an unprivileged user."""
-    trees.machine(tmp_path, 2)
+    trees.write_machine(tmp_path, 2)
     trees.put(tmp_path, "proc/cpuinfo", "processor : 0\nflags : fpu tsc constant_tsc nonstop_tsc\n")
     trees.put(tmp_path, "proc/self/status", "Name:\tx\nCapEff:\t0000000000000000\n")
     trees.put(tmp_path, "sys/bus/event_source/devices/cpu/type", "4\n")

@@ -105,9 +105,9 @@ def test_wide_steps_do_not_wait_for_each_other(
 
 
 def rows(tmp_path: Path) -> list[Any]:
-    trees.lists(tmp_path, "0-3", "0-1,3")
+    trees.write_cpu_lists(tmp_path, "0-3", "0-1,3")
     for n in (0, 1, 3):
-        trees.cpu(tmp_path, n, 0, n, f"{n}")
+        trees.write_cpu(tmp_path, n, 0, n, f"{n}")
     return topology.read_cpus(tmp_path)
 
 

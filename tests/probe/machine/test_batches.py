@@ -28,7 +28,7 @@ POLLED = {"machine"}
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    trees.machine(tmp_path, 1)
+    trees.write_machine(tmp_path, 1)
     trees.put(tmp_path, "proc/stat", "cpu0 1 2 3 4 5 6 7 8\n")
     return tmp_path
 
@@ -173,7 +173,7 @@ def test_a_suspend_in_a_batch_drops_its_ambiguous_rounds(
 
 
 def test_a_cpu_is_offline_from_the_end_of_its_batch(root: Path, tmp_path: Path) -> None:
-    trees.machine(tmp_path, 2)
+    trees.write_machine(tmp_path, 2)
     with closing(open_os(root, SAMPLE_NS, None)) as source:
         source.set_batch_length(100 * MS)
         ready = whenever_due(source.due_s, source.poll, "the note")
@@ -194,7 +194,7 @@ def test_a_cpu_is_offline_in_the_batch_at_whose_end_it_returns(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The round that is open when the CPU goes offline may already have its sample."""
-    trees.machine(tmp_path, 2)
+    trees.write_machine(tmp_path, 2)
     with closing(open_os(root, SAMPLE_NS, None)) as source:
         ready = whenever_due(source.due_s, source.poll, "the note")
         trees.put(root, f"{trees.CPU}/online", "0\n")

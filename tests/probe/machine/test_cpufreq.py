@@ -27,7 +27,7 @@ def write_files(root: Path, cpus: range, **khz: int | str) -> None:
 
 @pytest.fixture
 def four_cpus(tmp_path: Path) -> Path:
-    trees.machine(tmp_path, 4)
+    trees.write_machine(tmp_path, 4)
     return tmp_path
 
 
@@ -50,7 +50,7 @@ def test_slow_and_missing_files_have_a_reason(
 
 @pytest.mark.parametrize("first", [{"online": False}, {"type": "atom"}])
 def test_idle_states_are_those_of_the_cpu_with_most(tmp_path: Path, first: dict[str, Any]) -> None:
-    trees.machine(tmp_path, 2)
+    trees.write_machine(tmp_path, 2)
     for cpu, names in enumerate((("POLL", "C1"), ("POLL", "C1", "C6"))):
         for state, name in enumerate(names if cpu or "type" in first else ()):
             trees.put(tmp_path, f"{trees.CPU}/cpu{cpu}/cpuidle/state{state}/name", f"{name}\n")
@@ -67,7 +67,7 @@ def test_idle_states_are_those_of_the_cpu_with_most(tmp_path: Path, first: dict[
 def test_favoured_cores_have_their_own_table(four_cpus: Path) -> None:
     write_files(four_cpus, range(4), cpuinfo_max_freq=4_500_000)
     write_files(four_cpus, range(1, 2), cpuinfo_max_freq=4_700_000)
-    trees.lists(four_cpus, "0-3", "0-2")  # an offline CPU has no files
+    trees.write_cpu_lists(four_cpus, "0-3", "0-2")  # an offline CPU has no files
     tables, _ = cpu_files.cpufreq_turbo(four_cpus, topology.read_cpus(four_cpus))
     assert [(t.steps[0].hz, t.cpus) for t in tables] == [(4.7e9, [1]), (4.5e9, [0, 2])]
 
@@ -127,7 +127,7 @@ THROTTLE_DIR = "thermal_throttle"
 
 def write_machine(root: Path, *names: str) -> None:
     """Two cores of two threads in one package."""
-    trees.machine(root, 2, 2)
+    trees.write_machine(root, 2, 2)
     for cpu in range(4):
         for number, name in enumerate(names):
             trees.put(root, f"{trees.CPU}/cpu{cpu}/{THROTTLE_DIR}/{name}", f"{10 * cpu + number}\n")

@@ -21,7 +21,7 @@ ZONE = "sys/class/powercap/intel-rapl:0"
 
 def write_tree(root: Path) -> None:
     """Writes the files of a package with two cores of two threads."""
-    trees.machine(root, 2, 2)
+    trees.write_machine(root, 2, 2)
     for cpu in range(4):
         at = f"{trees.CPU}/cpu{cpu}"
         trees.put(root, f"{at}/cpufreq/scaling_max_freq", f"{3_000_000 + cpu}\n")

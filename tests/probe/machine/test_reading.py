@@ -61,7 +61,7 @@ class Rig:
 
     def __init__(self, root: Path, selected: str | None = None) -> None:
         self.root = root
-        trees.machine(root, 1, 2, 2)
+        trees.write_machine(root, 1, 2, 2)
         rows, cpus = source.read_rows(root, selected)
         scopes: tuple[Scope, ...] = ("package", "cpu", "core")
         self.parts = {scope: NumberPart(root, scope) for scope in scopes}

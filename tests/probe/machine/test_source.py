@@ -37,7 +37,7 @@ class TreeMachine:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        trees.machine(root, 2)
+        trees.write_machine(root, 2)
         for cpu in (0, 1):
             for state, name in enumerate(("POLL", "C1", "C6")):
                 trees.put(root, f"{trees.CPU}/cpu{cpu}/cpuidle/state{state}/name", f"{name}\n")

@@ -144,7 +144,7 @@ def test_a_sysroot_reports_its_own_processes(
     """The hello also reports hidden processes. Only frames after a scan have records."""
     monkeypatch.setattr(tasks, "SCAN_PERIOD_NS", 150_000_000)  # a scan may start 50 ms early
     monkeypatch.setattr(tasks, "PAUSE_FACTOR", 0)
-    trees.machine(tmp_path, 1)
+    trees.write_machine(tmp_path, 1)
     mounts = "22 27 0:21 / /proc rw - proc proc rw,hidepid=invisible\n"
     trees.put(tmp_path, "proc/self/mountinfo", mounts)
     trees.put(tmp_path, "proc/10/stat", trees.process(10, 0))

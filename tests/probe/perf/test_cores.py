@@ -91,7 +91,7 @@ def test_ice_lake_falls_back_on_distributed(tmp_path: Path) -> None:
 
 
 def hybrid(root: Path) -> tuple[cores.EventPlanner, list[int]]:
-    trees.hybrid(root)
+    trees.write_hybrid(root)
     fakeperf.write_identity(root, INTEL, 6, ALDER)
     fakeperf.write_pmu(root, "cpu_core", 4, "0-15")
     fakeperf.write_pmu(root, "cpu_atom", 10, "16-31")

@@ -26,7 +26,7 @@ ICX_EVENTS = {"cas_count_read": "event=0x04,umask=0x0f", "cas_count_write": "eve
 
 def two_packages(root: Path, vendor: str = INTEL, family: int = 6, model: int = 0x6A) -> None:
     """CPUs 0-3 in package 0, 4-7 in package 1."""
-    trees.machine(root, 4, packages=2)
+    trees.write_machine(root, 4, packages=2)
     fakeperf.write_identity(root, vendor, family, model)
     fakeperf.write_pmu(root, "cpu", 4)
 

@@ -118,9 +118,9 @@ FABRIC_KEYS = "uncore_hz", "uncore_max_hz"
 @pytest.fixture
 def two_packages(tmp_path: Path) -> Path:
     """A machine of two packages; CPU 0 is in the second."""
-    trees.lists(tmp_path, "0-1")
-    trees.cpu(tmp_path, 0, 1, 0, "0")
-    trees.cpu(tmp_path, 1, 0, 0, "1")
+    trees.write_cpu_lists(tmp_path, "0-1")
+    trees.write_cpu(tmp_path, 0, 1, 0, "0")
+    trees.write_cpu(tmp_path, 1, 0, 0, "1")
     return tmp_path
 
 

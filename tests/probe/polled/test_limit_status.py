@@ -42,7 +42,7 @@ def write_status(root: Path, package: int, text: str) -> None:
 @pytest.fixture
 def two_packages(tmp_path: Path) -> Path:
     """Two packages of 64 CPUs, like the machine of the files."""
-    trees.machine(tmp_path, 64, packages=2)
+    trees.write_machine(tmp_path, 64, packages=2)
     for package, name in enumerate(("status-00", "status-80")):
         write_status(tmp_path, package, (DATA / name).read_text())
     return tmp_path
@@ -96,7 +96,7 @@ def test_a_bit_counts_once_when_it_is_set(two_packages: Path) -> None:
 
 def test_a_die_without_lines_of_cpus_is_counted(tmp_path: Path) -> None:
     """The first version of the driver wrote such files."""
-    trees.machine(tmp_path, 1)
+    trees.write_machine(tmp_path, 1)
     write_status(tmp_path, 0, "cpus none\n")
     clock = Clock()
     source = LimitStatus(tmp_path, topology.read_cpus(tmp_path), clock)
@@ -132,6 +132,6 @@ def test_a_forbidden_debugfs_is_as_none(
 
 
 def test_a_machine_without_limit_status_sends_no_block(tmp_path: Path) -> None:
-    trees.machine(tmp_path, 1)
+    trees.write_machine(tmp_path, 1)
     source = LimitStatus(tmp_path, topology.read_cpus(tmp_path))
     assert (source.block.counters, source.missing) == ([], [])

@@ -29,7 +29,7 @@ def write_zone(root: Path, number: int, name: str, *limits: tuple[str, int], uj:
 @pytest.fixture
 def two_packages(tmp_path: Path) -> Path:
     """Two packages whose zones are in reverse order, and a zone that belongs to no package."""
-    trees.machine(tmp_path, 1, packages=2)
+    trees.write_machine(tmp_path, 1, packages=2)
     limits = ("long_term", 205_000_000), ("short_term", 246_000_000)
     write_zone(tmp_path, 0, "package-1", *limits, uj=70)
     write_zone(tmp_path, 1, "package-0", ("long_term", 150_000_000), uj=5)
@@ -84,7 +84,7 @@ def test_energy_readable_by_root_only(two_packages: Path, monkeypatch: pytest.Mo
 
 
 def test_a_machine_without_zones_and_a_die_of_its_own(tmp_path: Path) -> None:
-    trees.machine(tmp_path, 1)
+    trees.write_machine(tmp_path, 1)
     assert Powercap(tmp_path, topology.read_cpus(tmp_path)).block.counters == []
     for number in range(2):
         write_zone(tmp_path, number, f"package-0-die-{number}", ("long_term", 1_000_000))
@@ -125,7 +125,7 @@ def test_the_memory_has_a_zone_within_its_package(two_packages: Path) -> None:
 def test_the_clock_of_the_uncore_or_its_limit(
     tmp_path: Path, files: dict[str, int], clocks: list[int] | None
 ) -> None:
-    trees.machine(tmp_path, 1, packages=2)
+    trees.write_machine(tmp_path, 1, packages=2)
     die = tmp_path / UNCORE_PATH / "package_01_die_00"
     die.mkdir(parents=True)
     for name, khz in files.items():

@@ -43,8 +43,8 @@ def write(root: Path, *lines: str) -> None:
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """Four CPUs; CPU 2 is offline."""
-    trees.machine(tmp_path, 4)
-    trees.lists(tmp_path, "0-3", "0-1,3")
+    trees.write_machine(tmp_path, 4)
+    trees.write_cpu_lists(tmp_path, "0-3", "0-1,3")
     write(tmp_path, *(line(cpu, *range(cpu, cpu + 8)) for cpu in (0, 1, 3)))
     return tmp_path
 

@@ -22,9 +22,9 @@ KEYS = ["l3_memory_bytes", "l3_local_bytes", "l3_occupancy_bytes"]
 @pytest.fixture
 def two_caches(tmp_path: Path) -> Path:
     """Four CPUs; 0 and 1 share L3 0, 2 and 3 share L3 1."""
-    trees.machine(tmp_path, 4)
+    trees.write_machine(tmp_path, 4)
     for cpu in range(4):
-        trees.l3(tmp_path, cpu, "0-1" if cpu < 2 else "2-3", ident=cpu // 2)
+        trees.write_l3(tmp_path, cpu, "0-1" if cpu < 2 else "2-3", ident=cpu // 2)
     write_group(tmp_path, "", 0, total=1000, local=800, occupancy=64)
     write_group(tmp_path, "", 1, total=5000, local=5000, occupancy=128)
     trees.put(tmp_path, f"{RESCTRL_PATH}/info/L3_MON/num_rmids", "16\n")
@@ -129,7 +129,7 @@ def test_a_slow_read_is_followed_by_a_pause(two_caches: Path) -> None:
 
 
 def test_resctrl_may_not_be_mounted(tmp_path: Path) -> None:
-    trees.machine(tmp_path, 1)
+    trees.write_machine(tmp_path, 1)
     assert open_resctrl(tmp_path)[0].missing == [], "the CPU has no such monitors"
     trees.put(tmp_path, "proc/cpuinfo", "processor : 0\nflags : fpu cqm_llc cqm_mbm_total\n")
     source, _ = open_resctrl(tmp_path)

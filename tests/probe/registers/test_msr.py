@@ -170,7 +170,7 @@ def test_the_tsc_has_the_rate_of_a_better_candidate_that_agrees(
 
 
 def test_unreadable_registers_are_reported_and_not_raised(tmp_path: Path) -> None:
-    trees.machine(tmp_path, 1)
+    trees.write_machine(tmp_path, 1)
     parts, survey = limits.open_registers(tmp_path, topology.read_cpus(tmp_path))
     assert parts == []
     assert {m.fix for m in survey.missing} == {"sudo modprobe msr"}

@@ -40,7 +40,7 @@ from perftop.session.values import CpuColumns, missing_text
 from perftop.tui.shared import keys
 from perftop.tui.shared.cores import ORDERS
 from perftop.tui.shared.keys import KEYS, bindings, key_caption
-from perftop.tui.shared.paint import TerminalSized, is_ascii, run_writer
+from perftop.tui.shared.paint import TerminalSizedScreen, is_ascii, run_writer
 from perftop.tui.shared.row_numbers import ViewSettings, metric_fields
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class _SafeOptionList(OptionList):
             super()._update_lines()
 
 
-class _ListScreen(TerminalSized, ModalScreen[Result | None], Generic[Result]):
+class _ListScreen(TerminalSizedScreen, ModalScreen[Result | None], Generic[Result]):
     CSS_PATH = "menu.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("menu")]
     HINT: ClassVar[str]
@@ -272,7 +272,7 @@ class _PaletteList(CommandList, _SafeOptionList, can_focus=False):
     """The palette's list. A search may shorten it before a click on it arrives."""
 
 
-class Palette(TerminalSized, CommandPalette):
+class Palette(TerminalSizedScreen, CommandPalette):
     CSS_PATH = "palette.tcss"
 
     def compose(self) -> ComposeResult:
@@ -333,7 +333,7 @@ class HelpSection(NamedTuple):
 Sections = Sequence[HelpSection]
 
 
-class TextScreen(TerminalSized, Screen[None]):
+class TextScreen(TerminalSizedScreen, Screen[None]):
     ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = [*keys.bindings("help")]
 

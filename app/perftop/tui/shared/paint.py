@@ -230,7 +230,7 @@ def repaint(widget: Widget, lines: Mapping[int, Strip], visible_cells: int) -> N
         widget.refresh(*(Region(0, y, visible_cells, 1) for y in lines))
 
 
-class TerminalSized:
+class TerminalSizedScreen:
     """A screen that has the terminal's size after any order of events. Textual repeats each resize
     as an event to the screen itself. If the terminal is resized again in between, the repeated
     event comes later and would give the screen its earlier size."""
@@ -239,7 +239,7 @@ class TerminalSized:
         super()._screen_resized(self.app.size)  # type: ignore[misc, attr-defined]
 
 
-class DirectScreen(TerminalSized, Screen[None]):
+class DirectScreen(TerminalSizedScreen, Screen[None]):
     collected_lines: list[tuple[Widget, Mapping[int, Strip], int]] | None = None
     """Lines to be painted together; None: each widget paints its own lines."""
     _visible_regions: _VisibleRegions | None = None

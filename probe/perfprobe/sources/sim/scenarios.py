@@ -46,7 +46,7 @@ WAIT = (160 + 100) / (160 + 100 + 480 + 260)
 """Share of the time that a "postgres" task waits for a CPU while the backup runs."""
 
 
-def guest(script: Script) -> None:
+def build_guest(script: Script) -> None:
     """A build on the CPUs with even numbers, a database on the others; the hypervisor takes time
     from the build twice, and a backup makes the database wait."""
     machine = script.machine
@@ -88,7 +88,7 @@ CRON = Load("postgres", 240, 160, spread=600, ipc=820, kernel=310, iowait=180)
 LOST, DROP_MHZ = 0.31, 620
 
 
-def demo(script: Script) -> None:
+def build_demo(script: Script) -> None:
     """Two minutes of varying load, so that each view has something to show."""
     machine = script.machine
     first = list(range(machine.cores))
@@ -150,16 +150,16 @@ def make_script(scenario: str, machine: SimMachine) -> Script:
     return script
 
 
-def idle(script: Script) -> None:
+def build_idle(script: Script) -> None:
     script.add_stage(20).run([0], replace(NGINX, duty=60, jitter=60))
     script.add_stage(20)
 
 
-def steady(script: Script) -> None:
+def build_steady(script: Script) -> None:
     script.add_stage(30).run(range(script.machine.cpus), HPL)
 
 
-def jitter(script: Script) -> None:
+def build_jitter(script: Script) -> None:
     script.late_ns = 3_000_000
     script.add_stage(10).run(range(script.machine.cpus), MPI)
     stage = script.add_stage(10)
@@ -185,12 +185,12 @@ def _add_mixed_loads(stage: Stage, variant: int) -> None:
     stage.run(range(7, machine.cores, 8), NGINX)
 
 
-def smt_mix(script: Script) -> None:
+def build_smt_mix(script: Script) -> None:
     for variant, seconds in enumerate((14, 10)):
         _add_mixed_loads(script.add_stage(seconds), variant)
 
 
-def turbo_drop(script: Script) -> None:
+def build_turbo_drop(script: Script) -> None:
     machine = script.machine
     calm = script.add_stage(8)
     calm.run(range(machine.cores), HPL)
@@ -202,7 +202,7 @@ def turbo_drop(script: Script) -> None:
     script.add_stage(7.9, like=calm)
 
 
-def license_(script: Script) -> None:
+def build_license(script: Script) -> None:
     machine = script.machine
     calm = script.add_stage(6)
     calm.run(range(machine.cores), HPL)
@@ -219,7 +219,7 @@ def license_(script: Script) -> None:
     script.add_stage(4, like=calm)
 
 
-def throttle(script: Script) -> None:
+def build_throttle(script: Script) -> None:
     machine = script.machine
     calm = script.add_stage(8)
     calm.run(range(machine.cpus), HPL)
@@ -236,7 +236,7 @@ def throttle(script: Script) -> None:
     script.add_stage(5, like=calm)
 
 
-def neighbour(script: Script) -> None:
+def build_neighbour(script: Script) -> None:
     machine = script.machine
     victims = range(0, machine.cores, 4)
     alone = script.add_stage(8)
@@ -256,7 +256,7 @@ def neighbour(script: Script) -> None:
     script.add_stage(4, like=alone)
 
 
-def memory(script: Script) -> None:
+def build_memory(script: Script) -> None:
     """Other programs saturate memory bandwidth twice, which slows down a job on its own cores."""
     machine = script.machine
     victims = range(0, machine.cores, 4)
@@ -273,7 +273,7 @@ def memory(script: Script) -> None:
         script.add_stage(6, like=alone)
 
 
-def warmup(script: Script) -> None:
+def build_warmup(script: Script) -> None:
     machine = script.machine
     halves = [range(0, machine.cores, 2), range(1, machine.cores, 2)]
     script.add_stage(4)
@@ -289,7 +289,7 @@ def warmup(script: Script) -> None:
     script.add_stage(4)
 
 
-def halts(script: Script) -> None:
+def build_halts(script: Script) -> None:
     machine = script.machine
     calm = script.add_stage(5)
     calm.run(range(machine.cores), HPL)
@@ -315,7 +315,7 @@ def _clock_changes(script: Script, stage: Stage, cores: Sequence[int], period_ns
     script.add_episode("involuntary-halt", "clock-change", cores, CLOCK_CHANGE_NS / period_ns)
 
 
-def hotplug(script: Script) -> None:
+def build_hotplug(script: Script) -> None:
     machine = script.machine
     calm = script.add_stage(8)
     _add_mixed_loads(calm, 0)
@@ -330,7 +330,7 @@ def hotplug(script: Script) -> None:
         script.episodes[-1] = replace(script.episodes[-1], end=16.0)
 
 
-def hybrid(script: Script) -> None:
+def build_hybrid(script: Script) -> None:
     machine = script.machine
     big, small = list(range(machine.p_cores)), list(range(machine.p_cores, machine.cores))
     first = script.add_stage(15)
@@ -345,8 +345,9 @@ def hybrid(script: Script) -> None:
 
 
 _SCENARIOS = (
-    idle, steady, jitter, smt_mix, turbo_drop, license_, throttle, neighbour, memory, warmup, halts,
-    hotplug, hybrid, guest, demo,
+    build_idle, build_steady, build_jitter, build_smt_mix, build_turbo_drop, build_license,
+    build_throttle, build_neighbour, build_memory, build_warmup, build_halts, build_hotplug,
+    build_hybrid, build_guest, build_demo,
 )  # fmt: skip
 _SCRIPTS: dict[str, Callable[[Script], None]] = dict(zip(SCENARIOS, _SCENARIOS, strict=True))
 """Functions that write the script, by name of the scenario."""

@@ -171,14 +171,14 @@ async def test_a_thousand_idle_connections_block_no_client() -> None:
     """The oldest connection is closed when the limit is reached."""
     most = 0
     async with running_server() as (server, port):
-        idle = []
+        is_idle = []
         for _ in range(1000):
-            idle.append(socket.create_connection(("127.0.0.1", port)))
-            idle[-1].sendall(b"GET /metr")
+            is_idle.append(socket.create_connection(("127.0.0.1", port)))
+            is_idle[-1].sendall(b"GET /metr")
             await asyncio.sleep(0)
             most = max(most, len(server.open))
         assert b" 200 OK" in await response_to(port, GET)
-        for one in idle:
+        for one in is_idle:
             one.close()
         await until_true(lambda: not server.open, "all connections are closed")
     assert 1 < most <= serving.MAX_CONNECTIONS
@@ -198,7 +198,7 @@ async def test_unread_responses_are_limited(monkeypatch: pytest.MonkeyPatch) -> 
             one.sendall(GET)
             slow.append(one)
         await until_true(lambda: len(server.open) == serving.MAX_CONNECTIONS and not any(
-            connection.idle for connection in server.open), "the limit is reached")  # fmt: skip
+            connection.is_idle for connection in server.open), "the limit is reached")  # fmt: skip
         assert (await response_to(port, GET)).startswith(b"HTTP/1.1 503 ")
         assert len(server.open) == serving.MAX_CONNECTIONS
         for one in slow:

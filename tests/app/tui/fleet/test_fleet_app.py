@@ -433,7 +433,7 @@ async def test_a_page_is_twenty_rows_and_a_filter_at_most_sixty_characters() -> 
         assert screen._selected_row == 20
         await pilot.press("end")
         assert screen._selected_row == 49
-        screen._filter("x" * 61)
+        screen._apply_filter("x" * 61)
         assert screen.state.selection.filter == "x" * 60
 
 

@@ -147,7 +147,7 @@ async def test_an_unmatched_filter_does_not_stop_updates() -> None:
         await run.wait_for_text("4 cores, 8 CPUs")
         for key in ("down", "end", "pageup", "o", "r", "enter", "s", "escape", "4", "1"):
             await run.pilot.press(key)
-        await run.intervals(2)
+        await run.send_intervals(2)
         await run.pilot.press("escape", "escape")
         await until_true(lambda: len(rows(run)) == 4, "all cores")
 
@@ -174,7 +174,7 @@ async def test_typed_characters_are_not_commands() -> None:
 
 async def test_jumping_shows_the_given_time() -> None:
     async with running_app(Machine()) as run:
-        await run.intervals(10)
+        await run.send_intervals(10)
         newest = run.source.interval
 
         def back_ns() -> int:
@@ -214,7 +214,7 @@ async def test_a_filter_without_a_match_is_applied_only_when_accepted(previous_f
             await run.pilot.press("slash", *previous_filter, "enter")
         count = len(rows(run))
         await run.pilot.press("slash", *["backspace"] * len(previous_filter), *"busy>99")
-        await run.intervals(2)
+        await run.send_intervals(2)
         await until_true(lambda: words(run) == "no CPU matches", "the prompt reports the filter")
         assert len(rows(run)) == count
         await run.pilot.press("enter")
@@ -228,7 +228,7 @@ async def test_keys_pressed_together_reach_the_prompt_opened_by_the_first(
     typed: str, label: str
 ) -> None:
     async with running_app(Machine()) as run:
-        await run.intervals(2)
+        await run.send_intervals(2)
         for sign in typed:
             name = {"/": "slash", "-": "minus"}.get(sign, sign)
             run.app.post_message(events.Key(name, sign))

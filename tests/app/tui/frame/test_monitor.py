@@ -49,7 +49,7 @@ async def test_hidden_views_are_not_updated() -> None:
         assert len(run.monitor.query("Canvas")) == 1
         await run.pilot.press("4")
         before = run.grid.strip_count
-        await run.intervals(2)
+        await run.send_intervals(2)
         assert run.grid.strip_count == before
 
 
@@ -60,10 +60,10 @@ async def test_views_of_the_past_equal_the_live_views_of_that_time(key: str) -> 
     async with running_app(m, (100, 12)) as run:
         await run.pilot.press(key)
         m.loads = {cpu: CpuLoad(0.25, ipc=0.5) for cpu in range(8)}
-        await run.intervals(3)
+        await run.send_intervals(3)
         then, moment = view_text(run), run.interval.time_ns
         m.loads = {cpu: CpuLoad(0.75, ipc=1.5) for cpu in range(8)}
-        await run.intervals(3)
+        await run.send_intervals(3)
         assert view_text(run) != then
         await run.pilot.press("space", *["comma"] * 6)
         await run.pilot.pause()
@@ -86,7 +86,7 @@ async def test_any_keys_and_sizes_in_all_views_are_handled(machine: Machine) -> 
             await run.pilot.press("escape", "escape", view)
             await run.pilot.resize_terminal(*next(sizes))
             await run.pilot.press(*(2 * keys)[5 * turn :][:12])
-            await run.intervals(1)
+            await run.send_intervals(1)
             look = run.monitor.view
             lines = [look.render_line(y) for y in range(look.size.height)]
             assert {line.cell_length for line in lines} <= {look.size.width}
@@ -103,7 +103,7 @@ async def test_names_from_outside_do_not_control_the_terminal() -> None:
     records["tasks"] |= {"2": "no", "3": []}
     machine = Machine(cores=2, loads={0: CpuLoad(0.7), 1: CpuLoad(0.7)})
     async with running_app(machine, (240, 70)) as run:
-        await run.intervals(10, records=records)
+        await run.send_intervals(10, records=records)
         for key in ("2", "3", "4", "6", "1", "enter"):
             await run.pilot.press(key)
             text = view_text(run)
@@ -155,7 +155,7 @@ async def test_escape_closes_only_a_screen_opened_from_a_fleet(
         monkeypatch.setenv(FLEET_VARIABLE, "1")
 
     async with running_app(Machine()) as run:
-        await run.intervals(1)
+        await run.send_intervals(1)
         await run.pilot.press("enter", "escape")  # the keys go to a core and back to the overview
         assert not run.app._exit
         await run.pilot.press("escape")

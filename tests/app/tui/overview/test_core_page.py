@@ -44,7 +44,7 @@ async def opened_page(
     machine: Machine, size: tuple[int, int] = BIG, samples: int = 20
 ) -> list[str]:
     async with running_app(machine, size) as run:
-        await run.intervals(samples)
+        await run.send_intervals(samples)
         await run.pilot.press("enter")
         await run.pilot.pause()
         return page_lines(run)
@@ -64,7 +64,7 @@ async def test_few_numbers_leave_the_whole_width_to_the_tasks() -> None:
 
 async def test_a_page_without_charts_does_not_say_that_a_filter_matches_nothing() -> None:
     async with running_app(Machine(cores=2), (60, 12)) as run:
-        await run.intervals(3)
+        await run.send_intervals(3)
         await run.pilot.press("slash", "0", "enter", "enter")
         await run.pilot.pause()
         assert page_lines(run)[0].startswith(" core 0")
@@ -73,7 +73,7 @@ async def test_a_page_without_charts_does_not_say_that_a_filter_matches_nothing(
 async def test_sums_cover_the_whole_selected_range() -> None:
     """The range begins before the charts' window, which moves, and is wider for a long range."""
     async with running_app(guest(), BIG) as run:
-        await run.intervals(800)
+        await run.send_intervals(800)
         await run.pilot.press("enter")
         newest_ns = run.interval.time_ns
         for first_s, last_s in ((-66, -55), (-73, -1)):
@@ -108,7 +108,7 @@ async def test_the_page_tells_places_quota_and_interrupts_of_the_cpu() -> None:
         for second in range(12):
             run.feed.frames(9)
             run.feed.frames(1, records=records(second))
-        await run.intervals(1)
+        await run.send_intervals(1)
         await run.pilot.press("enter")
         await run.pilot.pause()
         lines = page_lines(run)
@@ -150,7 +150,7 @@ async def test_an_offline_thread_and_missing_metrics_are_reported() -> None:
     counters[:] = [dataclasses.replace(counter, cpus=[0]) if counter.key == "cycles" else counter
                    for counter in counters]  # fmt: skip
     async with running_app(machine) as run:
-        await run.intervals(3)
+        await run.send_intervals(3)
         await run.pilot.press("enter")
         assert not any("E cores" in text for text in page_lines(run))
         await run.pilot.press("down")
@@ -165,7 +165,7 @@ async def test_an_offline_thread_and_missing_metrics_are_reported() -> None:
 async def test_malformed_task_records_do_no_harm(record: object) -> None:
     records = {"tasks": {"0": record, "1": [1, 2, "3"]}, "details": {"1": 2}}
     async with running_app(Machine(cores=1)) as run:
-        await run.intervals(3, records=records)
+        await run.send_intervals(3, records=records)
         await run.pilot.press("enter")
         assert "tasks" in line(page_lines(run), "CPU seconds of")
 

@@ -170,7 +170,7 @@ async def test_a_core_that_went_offline_has_its_name_and_no_numbers() -> None:
     async with running_app(Machine()) as run:
         run.feed.offline(1)
         run.feed.offline(5)
-        await run.intervals(2)
+        await run.send_intervals(2)
         line = strips.text(row(of_session(run.session, run.interval), 1)[0])
         assert line.split() == ["1", "1,5", "off"]
 

@@ -152,14 +152,14 @@ async def test_while_paused_now_moves_once_a_second_and_ends_with_the_pause() ->
             now = run.monitor.settings.now
             return None if now is None else now.time_ns
 
-        await run.intervals(10)
+        await run.send_intervals(10)
         assert now_ns() is None
         run.source.step(-3)
         assert run.source.newest_interval is not None
         assert now_ns() == run.source.newest_interval.time_ns
         shown, times_ns = run.interval, list[int]()
         for _ in range(20):
-            await run.intervals(1)
+            await run.send_intervals(1)
             times_ns.append(now_ns() or 0)
         assert run.interval is shown
         steps_ns = {b - a for a, b in pairwise(dict.fromkeys(times_ns))}

@@ -52,7 +52,7 @@ def moment(run: Run) -> int:
 async def at_list(*episodes: Episode) -> AsyncIterator[Run]:
     """Opens the list on a machine that has no episodes of its own."""
     async with running_app(Machine(ceiling_hz=3.0e9), (120, 30)) as run:
-        await run.intervals(MOMENTS)
+        await run.send_intervals(MOMENTS)
         draw_episodes(run, *episodes)
         await run.pilot.press("5")
         yield run
@@ -71,11 +71,11 @@ async def test_a_running_episode_grows_and_remains_selected() -> None:
 
     async with at_list(DROP, ending) as run:
         before = body(run)[0]
-        await run.intervals(5)
+        await run.send_intervals(5)
         assert (before.split()[2], body(run)[0].split()[2]) == ("1.1", "2.1")
         run.session.ended.append(run.session.detector.end(ending, 4 * S))
         draw_episodes(run, Episode("smi", [0], 4 * S, None, 12))
-        await run.intervals(1)
+        await run.send_intervals(1)
         assert kinds(run) == ["smi", "steal", "turbo-drop"]
         assert "steal" in selected_line(run)
 
@@ -88,7 +88,7 @@ async def test_the_wait_of_the_verdict_is_in_the_list() -> None:
     }
     async with running_app(Machine(cores=2, ceiling_hz=3.0e9)) as run:
         for _ in range(8):
-            await run.intervals(5, records=hogs)
+            await run.send_intervals(5, records=hogs)
         await run.pilot.press("5")
         view = run.monitor.view
         text = [view.render_line(y).text.strip() for y in range(view.size.height)]

@@ -153,7 +153,7 @@ async def test_unknown_offline_and_doubtful_cells_differ_from_zero() -> None:
         await run.pilot.press("2", "right", "right")
         m.broken = {1}
         run.feed.offline(3)
-        await run.intervals(3)
+        await run.send_intervals(3)
         upper = text(run)[4]
         assert "≁" in upper
         assert upper[: view(run).width].split()[-5] == theme.NEITHER
@@ -189,13 +189,13 @@ async def test_the_title_counts_hidden_cores_and_those_that_lose() -> None:
     does = {1020: CpuLoad(0.7, steal=0.3)}
     async with running_app(Machine(cores=1024, threads=1, loads=does), (60, 20)) as run:
         await run.pilot.press("2")
-        await run.intervals(10)
+        await run.send_intervals(10)
         match = re.search(r"(\d+) of 1024 out of sight \(1 loses\)", text(run)[0])
         assert match is not None, text(run)[0]
         cells_of_line = next(len(part.cells) for part in view(run)._heat_layout.lines[-1])
         assert int(match[1]) % cells_of_line == 0
         await run.pilot.press("end")
-        await run.intervals(1)
+        await run.send_intervals(1)
         assert " of 1024 out of sight" in text(run)[0]
         assert "lose" not in text(run)[0]
     async with running_app(Machine(cores=64), (60, 20)) as run:
@@ -212,9 +212,9 @@ async def test_each_losing_core_of_1024_has_a_sign_or_is_counted(
     does = {cpu: CpuLoad(0.7, steal=0.3) for cpu in losers}
     machine = Machine(cores=1024, threads=1, loads=does)
     async with running_app(machine, (80, 24)) as run:
-        await run.intervals(10)
+        await run.send_intervals(10)
         await run.pilot.press("2", key)
-        await run.intervals(1)
+        await run.send_intervals(1)
         title, _, *lines = text(run)
         named = re.search(r"\((\d+) loses?\)", title)
         cells = [line for line in lines if "package" not in line and not line.startswith("▸ ")]
@@ -242,7 +242,7 @@ async def test_cores_on_which_one_task_loses_alike_share_a_row_of_the_worst() ->
 async def test_a_map_without_losing_cores_has_what_happened_beside_it() -> None:
     slow = {cpu: CpuLoad(0.9, hz=2.0e9) for cpu in range(128)}
     async with running_app(Machine(cores=128, loads=slow), (240, 70)) as run:
-        await run.intervals(10)
+        await run.send_intervals(10)
         await run.pilot.press("2")
         lines = [line[view(run).width :] for line in text(run)]
         row = next(y for y, line in enumerate(lines) if " GHz" in line and ":" in line)

@@ -83,9 +83,9 @@ async def test_a_past_moment_shows_its_job() -> None:
 async def test_a_job_without_threads_is_reported() -> None:
     async with running_app(machine_of_two_cores(changes={"watch": "lmp"})) as run:
         await run.pilot.press("6")
-        await run.intervals(1)
+        await run.send_intervals(1)
         await wait_for_text(run, "lmp  its threads are not known yet")
-        await run.intervals(2, records={"watched": {"threads": {}, "more": 0}})
+        await run.send_intervals(2, records={"watched": {"threads": {}, "more": 0}})
         await wait_for_text(run, "lmp  is not running")
 
 
@@ -106,7 +106,7 @@ async def test_a_thread_on_an_unknown_cpu_is_counted() -> None:
 async def test_unchecked_siblings_are_reported_with_the_reason(machine: Machine, why: str) -> None:
     async with running_app(machine) as run:
         await run.pilot.press("6")
-        await run.intervals(20)
+        await run.send_intervals(20)
         await wait_for_text(run, f"siblings: {why}")
 
 
@@ -148,7 +148,7 @@ QUEUED = {"tasks": TASKS, "others": QUEUES, "waits": WAITS}
 async def queue(run: Run) -> None:
     run.feed.machine.loads |= {0: CpuLoad(1.0), 1: CpuLoad(1.0)}
     await run.pilot.press("6")
-    await run.intervals(20, records=QUEUED)
+    await run.send_intervals(20, records=QUEUED)
     await wait_for_text(run, "takes from")
 
 
@@ -286,9 +286,9 @@ async def test_the_copied_remedy_names_no_ended_process() -> None:
         assert run.app.clipboard == command
         taker_ended = {key: [task for task in tasks if task[0] != 4001] for key, tasks
                        in QUEUES.items()}  # fmt: skip
-        await run.intervals(5, records=QUEUED | {"others": taker_ended})
+        await run.send_intervals(5, records=QUEUED | {"others": taker_ended})
         await wait_for_text(run, "chrt --idle --all-tasks --pid 0 4008")
-        await run.intervals(5, records={"tasks": {"0": LMP}, "others": {}})
+        await run.send_intervals(5, records={"tasks": {"0": LMP}, "others": {}})
         await until_true(lambda: not any("chrt" in line for line in lines(run)), "no command")
         assert any("stream ×2 takes from" in line for line in lines(run))
 

@@ -60,7 +60,7 @@ async def at_table(
 async def test_an_offline_cpu_has_no_values() -> None:
     async with at_table(Machine()) as run:
         run.feed.offline(3)
-        await run.intervals(2)
+        await run.send_intervals(2)
         line = next(line for line in table_lines(run) if line.split()[0] == "3")
         assert line.split() == ["3", "0:3", "off"]
         await run.pilot.press("s", *["j"] * 3, "enter")  # sorts by busy time
@@ -81,7 +81,7 @@ def machine_with_falling_load(cores: int = 4) -> Machine:
 
 async def test_a_column_can_be_sorted_by_its_values() -> None:
     async with at_table(machine_with_falling_load()) as run:
-        await run.intervals(1)
+        await run.send_intervals(1)
         assert cpus(run) == [0, 4, 1, 5, 2, 6, 3, 7]
         settings = view(run).settings
         for order, reverse, result in (

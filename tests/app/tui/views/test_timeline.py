@@ -51,7 +51,7 @@ class View:
 async def viewing(machine: Machine) -> AsyncIterator[View]:
     """Yields the view after two seconds."""
     async with running_app(machine) as run:
-        await run.intervals(10)
+        await run.send_intervals(10)
         await run.pilot.press("3")
         await until_true(lambda: run.app.screen_stack[0].query(Timeline), "the time view")
         await run.pilot.pause()
@@ -106,7 +106,7 @@ async def test_the_scale_fits_the_values_and_is_kept_while_it_does() -> None:
     async with viewing(machine) as view:
         for metric, ipc in (("ipc", 1.25), ("ipc", 3.4), ("ipc", 3.1), ("util", 3.1)):
             machine.loads[3].ipc = ipc
-            await view.run.intervals(3)
+            await view.run.send_intervals(3)
             view.run.monitor.settings.metric = metric
             await view.redraw()
             ends.append(re.findall(r"from (\S+) to (\S+)", view.title)[0])
@@ -116,9 +116,9 @@ async def test_the_scale_fits_the_values_and_is_kept_while_it_does() -> None:
 async def test_unchanged_rows_are_not_rebuilt() -> None:
     async with viewing(many_cores()) as view:
         await view.run.pilot.press(*["left_square_bracket"] * 3)  # 13 s: no blank cells
-        await view.run.intervals(80)
+        await view.run.send_intervals(80)
         before = view.past.strip_count
-        await view.run.intervals(5)
+        await view.run.send_intervals(5)
         assert view.past.strip_count - before <= 5 * 3  # the headings
 
 
@@ -134,9 +134,9 @@ async def test_only_visible_rows_are_read(monkeypatch: pytest.MonkeyPatch) -> No
         return metric(self, key, rows, edges)
 
     async with viewing(many_cores(128)) as view:
-        await view.run.intervals(16)  # 5.3 s: the axis has room for 6
+        await view.run.send_intervals(16)  # 5.3 s: the axis has room for 6
         monkeypatch.setattr(History, "metric", counting_metric)
-        await view.run.intervals(1)
+        await view.run.send_intervals(1)
         most = 2 * view.past.size.height
         assert len(request) == 1
         assert request[0][0] <= most
