@@ -167,6 +167,7 @@ def test_a_gap_has_its_sign_and_its_size_if_there_is_room(
     top, below, _ = chart_lines(charts.add_gap_numbers(columns, [0.62] * cells))
     assert strips.text(top).startswith(text)
     assert ("−" in strips.text(top)) == ("−" in text)
+    assert top[0][1] == ("bright/gap-power" if glyphs == "colour" else "alarm")
     assert "−" not in strips.text(below)
 
 

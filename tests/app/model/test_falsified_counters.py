@@ -142,22 +142,27 @@ def test_stamps_that_run_backwards_affect_only_their_core() -> None:
     assert np.isnan(results[1].split.states).any(axis=1).tolist() == [False, True]
 
 
-def test_an_interrupted_first_read_is_not_used() -> None:
+@pytest.mark.parametrize(("late_s", "next_s", "is_used"), [
+    (0.03, 5e-8, False), (0.0051, 0.001, False), (0.0049, 0.001, True),
+])  # fmt: skip
+def test_an_interrupted_first_read_is_not_used(
+    late_s: float, next_s: float, *, is_used: bool
+) -> None:
     """30 ms between the stamp and the values would give 1.95 instead of 2.8 GHz."""
     hello = synth.hello([synth.REF, synth.CYCLES], threads=1)
-    reader, late = SampleReader(hello), int(0.03 * synth.TSC_HZ)
+    reader, late = SampleReader(hello), int(late_s * synth.TSC_HZ)
     hz = []
     for seq in range(4):
         ticks = TICKS * (seq + 1) + (late if seq == 0 else 0)
         values: synth.Values = {"ref": [ticks], "cycles": [int(1.4 * ticks)]}
         message = synth.frame(hello, seq, values, stamps=[TICKS * (seq + 1)])
         head = np.frombuffer(message.blocks["cpu"].head, "<u8").reshape(1, wire.HEAD).copy()
-        head[0, 1] = head[0, 0] + np.uint64(late if seq == 0 else 100)
+        head[0, 1] = head[0, 0] + np.uint64(late if seq == 0 else next_s * synth.TSC_HZ)
         rows = message.blocks["cpu"]
         message.blocks["cpu"] = wire.Rows(head.tobytes(), rows.valid, rows.values)
         now = sampling.samples(reader, [message])
         hz += [float(sample.values["busy_hz"][0]) for sample in now]
-    assert np.isnan(hz[0])
+    assert np.isnan(hz[0]) != is_used
     assert hz[1:] == pytest.approx([2.8e9] * 2)
 
 

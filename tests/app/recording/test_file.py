@@ -48,6 +48,12 @@ def test_a_cut_recording_keeps_its_complete_messages(tmp_path: Path, data: bytes
     assert "truncated at byte" in str(recording.damage)
 
 
+def test_messages_before_damage_are_kept_if_none_follow(tmp_path: Path) -> None:
+    with open_recording(tmp_path, STREAM + bytes(200)) as recording:
+        assert len(list(recording.messages())) == 3
+        assert recording.damage == f"damaged at byte {THREE_END}: not a message"
+
+
 def test_a_message_after_damage_is_found_whatever_its_length(tmp_path: Path) -> None:
     """The high byte of its length is the first byte of a shorter head."""
     first, second, third = [message for message in FOUND if isinstance(message, wire.Frame)][:3]

@@ -154,19 +154,6 @@ async def test_a_request_has_at_most_8_kilobytes(pieces: list[bytes], answer: by
     connection.drop()
 
 
-async def test_headers_of_10_megabytes_are_refused_and_not_buffered() -> None:
-    async with running_server() as (server, port):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        result = asyncio.ensure_future(reader.read(1 << 16))
-        with pytest.raises(OSError):
-            for _ in range(160):
-                writer.write(b"GET / HTTP/1.1\r\nx: " + b"a" * (1 << 16))
-                await writer.drain()
-        assert (await result).startswith(b"HTTP/1.1 431 ")
-        await until_true(lambda: not server.open, "the connection is closed")
-        writer.close()
-
-
 async def test_a_thousand_idle_connections_block_no_client() -> None:
     """The oldest connection is closed when the limit is reached."""
     most = 0
