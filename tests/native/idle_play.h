@@ -51,7 +51,7 @@ struct core_times {
 
 static inline struct core_times read_core(const pp_idle *idle)
 {
-    struct core_times s;
+    struct core_times s = {.known = 0};
 
     CHECK(pp_idle_read_core(idle->base, CORE, s.ns, &s.known) == 0);
     return s;

@@ -107,13 +107,16 @@ static void an_offline_cpu_is_idle(void)
 {
     pp_idle *idle = make(PP_IDLE_SWAPS);
     struct core_times s;
+    uint64_t before;
 
     event(idle, A, RUNS);
     event(idle, B, RUNS);
     CHECK(pp_idle_offline(idle, B) == 0);
     s = read_core(idle);
+    before = busy(idle, A);
     nap_ms(2);
     CHECK(read_core(idle).ns[3] == s.ns[3] && read_core(idle).ns[1] > s.ns[1]);
+    CHECK((int64_t)(busy(idle, A) - before) >= 2000000); /* up to now */
     pp_idle_close(idle);
 }
 
@@ -152,7 +155,9 @@ static void a_row_in_the_middle_of_an_update_is_not_read(void)
 {
     pp_idle *idle = make(PP_IDLE_SWAPS);
     struct pp_idle_core *core;
+    struct pp_idle_cpu *cpu;
     struct core_times s;
+    uint64_t value;
 
     CHECK(mprotect(idle->base, idle->size, PROT_READ | PROT_WRITE) == 0);
     core = (struct pp_idle_core *)(uintptr_t)pp_idle_core(idle->base, CORE);
@@ -160,6 +165,11 @@ static void a_row_in_the_middle_of_an_update_is_not_read(void)
     CHECK(pp_idle_read_core(idle->base, CORE, s.ns, &s.known) == -EAGAIN);
     core->sums[PP_IDLE_CORE_UNKNOWN] += 5;
     CHECK(pp_idle_read_core(idle->base, CORE, s.ns, &s.known) == 0);
+    cpu = (struct pp_idle_cpu *)(uintptr_t)pp_idle_cpu(idle->base, A);
+    cpu->word += (uint64_t)5 << PP_IDLE_SHIFT;
+    CHECK(pp_idle_value(idle->base, PP_IDLE_BUSY, A, &value) == -EAGAIN);
+    cpu->sums[PP_IDLE_CPU_UNKNOWN] += 5;
+    CHECK(pp_idle_value(idle->base, PP_IDLE_BUSY, A, &value) == -ENODATA);
     pp_idle_close(idle);
 }
 

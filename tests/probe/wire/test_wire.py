@@ -173,6 +173,13 @@ DAMAGE = {
     "a core with an unknown CPU": (to_bytes(RAW_HELLO | {"cores": [[9]]}), "not in the topology"),
     "a missing key": (to_bytes({k: v for k, v in RAW_HELLO.items() if k != "host"}), "host"),
     "a wrong type": (to_bytes(RAW_HELLO | {"raw_ns": "soon"}), "hello.raw_ns"),
+    "a long value": (
+        to_bytes(RAW_HELLO | {"raw_ns": "x" * 99}), f"hello.raw_ns: '{'x' * 40}' was not expected",
+    ),
+    "a long name": (
+        to_bytes(RAW_HELLO | {"labels": {"y" * 99: 7}}),
+        f"hello.labels.{'y' * 67}: '7' was not expected",
+    ),
     "a TSC of NaN": (
         to_bytes(RAW_HELLO | {"tsc_hz": {"hz": float("nan"), "origin": "x"}}), "tsc_hz.hz: 'nan'",
     ),
