@@ -507,6 +507,13 @@ def severity_rank(kind: str) -> int:
     return [*KINDS, kind].index(kind)
 
 
+def group_of(kind: str, cause: str) -> tuple[str, str]:
+    """Returns the kind and cause that episodes of this kind and cause are counted as. Two detectors
+    report steal by the hypervisor."""
+    is_steal = kind == "steal" or (kind, cause) == ("neighbour", STEAL_CAUSE[1])
+    return STEAL_CAUSE if is_steal else (kind, cause)
+
+
 @dataclass(slots=True)
 class Episode:
     kind: str

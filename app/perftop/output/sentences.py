@@ -29,7 +29,7 @@ from perftop.base.text import (
 )
 from perftop.model.confidence import OUTSIDE_CPU, ClockCap, Hypervisor, SimdLevel, TaskOnCpu
 from perftop.model.control_groups import is_group, is_pid, short_owner
-from perftop.model.kinds import CLOCK_CAPS, KINDS, STEAL_CAUSE, Episode, cause_of, kind_of
+from perftop.model.kinds import CLOCK_CAPS, KINDS, STEAL_CAUSE, Episode, cause_of, group_of, kind_of
 from perftop.model.tasks import parse_task
 
 if TYPE_CHECKING:
@@ -450,11 +450,9 @@ def duration_phrase(session: Session, episodes: Sequence[Episode], now_ns: int) 
 
 
 def group_key(episode: Episode) -> tuple[str, str]:
-    """Returns the group of an episode. Episodes of one group share a sentence. For example, two
-    detectors report steal by the hypervisor. An episode with its own sentence has its own group."""
-    kind_and_cause = episode.kind, str(episode.evidence.get("label", episode.cause))
-    is_steal = episode.kind == "steal" or kind_and_cause == ("neighbour", STEAL_CAUSE[1])
-    return STEAL_CAUSE if is_steal else kind_and_cause
+    """Returns the group of an episode. Episodes of one group share a sentence. An episode with its
+    own sentence has its own group."""
+    return group_of(episode.kind, str(episode.evidence.get("label", episode.cause)))
 
 
 def total_cost(episodes: Iterable[Episode]) -> float:

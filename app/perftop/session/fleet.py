@@ -15,6 +15,7 @@ from perftop.session.fleet_machine import (
     Numbers,
     mean_numbers,
 )
+from perftop.session.losses import CauseKey
 
 MIN_SHARED_MACHINES = 3
 """Minimum number of machines with episodes of the same cause that form a shared episode."""
@@ -93,7 +94,7 @@ class Fleet:
 
     def running(self) -> list[SharedEpisode]:
         """Returns running episodes, costliest first. Episodes of a shared cause are merged."""
-        by_cause: dict[tuple[str, str], list[MachineEpisode]] = {}
+        by_cause: dict[CauseKey, list[MachineEpisode]] = {}
         for machine in self.machines.values():
             for episode in machine.running:
                 if episode.kind not in UNLISTED_KINDS:
@@ -125,7 +126,7 @@ class Fleet:
     def newest_episodes(self, max_episodes: int) -> list[SharedEpisode]:
         """Returns the running and the ended episodes, newest start first. Episodes with the same
         cause that started together are merged."""
-        ended_episodes: dict[tuple[str, str], list[MachineEpisode]] = {}
+        ended_episodes: dict[CauseKey, list[MachineEpisode]] = {}
         for machine in self.machines.values():
             for episode in machine.ended:
                 if episode.kind not in UNLISTED_KINDS:

@@ -20,7 +20,7 @@ import numpy as np
 from perfprobe import wire
 from perftop.detect.turbo_drops import DROP_START
 from perftop.model.confidence import TaskOnCpu
-from perftop.model.kinds import STEAL_CAUSE, Episode, kind_of, kind_of_cause
+from perftop.model.kinds import STEAL_CAUSE, Episode, group_of, kind_of, kind_of_cause
 from perftop.model.numbers import METRICS, Number
 from perftop.model.smt import STATES
 from perftop.model.tasks import parse_task
@@ -159,10 +159,8 @@ class MachineEpisode:
     runs most of the time on a CPU of the episode; '' where unknown."""
 
     @property
-    def group(self) -> tuple[str, str]:
-        """Kind and cause. Both detectors of steal by the hypervisor share a group."""
-        is_steal = self.kind == "steal" or self.cause == "hypervisor"
-        return ("steal", "hypervisor") if is_steal else (self.kind, self.cause)
+    def group(self) -> CauseKey:
+        return group_of(self.kind, self.cause)
 
     @property
     def is_wrong(self) -> bool:

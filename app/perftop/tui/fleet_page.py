@@ -121,7 +121,7 @@ def fleet_verdict(state: FleetState) -> Verdict:
     losses: list[Loss] = []
     for cause in causes:
         share, marker = costs[cause][0] / max(busy, 1e-9), kind_of_cause(*cause).marker
-        losses.append(Loss(share, marker, fleet_state.short_cause(*cause)))
+        losses.append(Loss(share, marker, fleet_state.short_cause(cause)))
     other_share = lost / max(busy, 1e-9) - sum(loss.share for loss in losses)
     losses += [Loss(other_share, theme.NEITHER, "others")] if other_share > 0 else []
     silence = _silence_sentence(state)
@@ -359,7 +359,7 @@ def _episode_runs(state: FleetState, episode: SharedEpisode, size: int) -> list[
     if count == 1:
         name = safe_cells(episode.machines[0])
     names = [", ".join(episode.machines[:MAX_NAMES])] if count > 1 else []
-    cause = fleet_state.cause_name(episode.kind, episode.cause), fleet_state.depth_text(episode)
+    cause = fleet_state.cause_name((episode.kind, episode.cause)), fleet_state.depth_text(episode)
     description = safe_cells(" · ".join([", ".join(filter(None, cause)), *names]))
     text = f"{fit(name, min(24, max(10, room // 4)))} {description}"
     left_runs = [

@@ -198,7 +198,7 @@ def _loss_wordings(machine: Machine) -> list[str]:
         short_text = f"{text}; last: {marker(last)}"
         duration = long_duration(round(1e9 * (last.end - last.start)))
         end_text = time_of_day(last.end)
-        long_text = f"{short_text} {short_cause(*last.group)}, {duration}, {end_text}"
+        long_text = f"{short_text} {short_cause(last.group)}, {duration}, {end_text}"
         return [long_text, f"{short_text} {end_text}", text]
     if machine.clock_missing_text:
         return [f"{text}; no PMU, so the clock is unknown", f"{text}; clock unknown", text]
@@ -222,8 +222,8 @@ def _episode_wordings(machine: Machine, episode: MachineEpisode) -> list[str]:
 def loss_wordings(cause: CauseKey, verb: str, amount: str, culprit: str = "") -> list[str]:
     """Returns wordings of how much a cause costs, the longest first. `culprit`: name of the task
     that is the cause; '' if it is none or unknown."""
-    short = short_cause(*cause)
-    subject = safe_cells(cause_of(cause[1]).subject or f"A {cause_name(*cause)}")
+    short = short_cause(cause)
+    subject = safe_cells(cause_of(cause[1]).subject or f"A {cause_name(cause)}")
     if culprit:
         subject = f"{culprit} ({short})"
     name = f"{short[:1].upper()}{short[1:]}"
@@ -286,15 +286,13 @@ def heat_scale(state: FleetState, key: str) -> Scale:
 # --- episodes
 
 
-def cause_name(kind: str, cause: str) -> str:
+def cause_name(cause: CauseKey) -> str:
     """Returns the name of a cause; if it is unknown, the kind of the episode."""
-    if kind == "steal":
-        return "hypervisor"
-    return safe_cells(kind if cause in {"unknown", "-"} else cause_of(cause).name)
+    return safe_cells(cause[0] if cause[1] in {"unknown", "-"} else cause_of(cause[1]).name)
 
 
-def short_cause(kind: str, cause: str) -> str:
-    return safe_cells(cause_of(cause).short_text or cause_name(kind, cause))
+def short_cause(cause: CauseKey) -> str:
+    return safe_cells(cause_of(cause[1]).short_text or cause_name(cause))
 
 
 def depth_text(episode: SharedEpisode) -> str:

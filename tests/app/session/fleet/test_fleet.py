@@ -13,6 +13,8 @@ import synth
 from fakes import CpuLoad, Machine, guest, observe, queue_records
 
 from perfprobe import wire
+from perftop.model.kinds import Episode
+from perftop.output.sentences import group_key
 from perftop.session.fleet import (
     Fleet,
     TableSelection,
@@ -65,6 +67,19 @@ def test_the_cause_of_a_machine_is_that_of_the_episode_on_most_cpus(
         for cause, (kind, depth, share) in (("thermal", worst), ("prochot", other))
     ][:: -1 if turned else 1]
     assert row.cause == ("throttle", "thermal")
+
+
+@pytest.mark.parametrize(("kind", "cause"), [
+    ("steal", "unknown"), ("neighbour", "hypervisor"), ("turbo-drop", "hypervisor"),
+    ("neighbour", "sibling"),
+])  # fmt: skip
+def test_episodes_have_the_groups_of_other_screens(kind: str, cause: str) -> None:
+    """A clock that the hypervisor lowers is no steal: it is a cause with a loss of its own."""
+    episode = MachineEpisode("n1", kind, cause, NOW - 60, None)
+    assert episode.group == group_key(Episode(kind, [0], 0, cause=cause))
+    row = machine("n1")
+    row.running, row.lost_shares = [episode], {episode.group: 0.2}
+    assert Fleet([row]).running()[0].lost == 0.2
 
 
 def test_the_cost_of_a_probe_is_cpu_time_per_second() -> None:
