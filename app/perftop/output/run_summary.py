@@ -415,11 +415,11 @@ def time_use_lines(phases: Sequence[RunPhase], *, unicode: bool) -> list[str]:
     legend = "   ".join(["shares:", *names])
     # The name and, if it fits, the length of each phase above its cells, without a rule, because
     # parts of a phase are not in the order of time. A name that does not fit is cut: the table has
-    # it in full.
+    # more room for it.
     first = "│" if unicode else "|"
     pieces = []
     for phase, count in zip(phases, cells, strict=True):
-        name = safe_text(phase.label, MAX_NAME_LENGTH)
+        name = safe_text(phase.label, WIDTH)
         texts = f" {name} {_duration_text(phase.elapsed_s)} ", f" {name} ", name
         text = next((text for text in texts if len(text) < count), name)
         pieces.append((first + text).ljust(count)[:count])
@@ -440,23 +440,27 @@ def _phase_table(phases: Sequence[RunPhase], spent_s: Sequence[JobTime]) -> list
     """Returns a row for each phase and one for all, with the mean number of CPUs used."""
     # all uses but the last: time for which all threads slept
     uses = [i for i in range(len(TIME_USES) - 1) if sum(t[i] for t in spent_s) >= MIN_SHOWN_S]
-    headings = ["phase", "length", *(TIME_USES[index][1] for index in uses), "CPUs"]
-    columns = [Column("", headings[0], MAX_NAME_LENGTH, is_left=True, gap=0)]
-    columns += [Column("", heading, 9) for heading in headings[1:]]
-    columns.append(Column("", "most CPU time", MAX_NAME_LENGTH + 10, is_left=True, gap=2))
-    rows = ["", table_line(columns, [column.heading for column in columns])]
+    headings = ["length", *(TIME_USES[index][1] for index in uses), "CPUs"]
+    rows = [["phase", *headings, "most CPU time"]]
     for phase, times in zip(phases, spent_s, strict=True):
         program, run_s = phase.largest_program()
         text = f"{safe_text(program, MAX_NAME_LENGTH)} {_duration_text(run_s)}"
         largest = text if run_s >= MIN_SHOWN_S else ""
         seconds = [_duration_text(s) for s in (phase.elapsed_s, *(times[index] for index in uses))]
         cpus = f"{times.ran_s / phase.elapsed_s:.1f}"
-        label = safe_text(phase.label, MAX_NAME_LENGTH)
-        rows.append(table_line(columns, [label, *seconds, cpus, largest]))
+        rows.append([phase.label, *seconds, cpus, largest])
     sums = [sum(phase.elapsed_s for phase in phases)]
     sums += [sum(times[index] for times in spent_s) for index in uses]
     cpus = f"{sum(times.ran_s for times in spent_s) / sums[0]:.1f}"
-    return [*rows, table_line(columns, ["all", *map(_duration_text, sums), cpus, ""])]
+    rows.append(["all", *map(_duration_text, sums), cpus, ""])
+    last_width = max(len(row[-1]) for row in rows)
+    room = max(MAX_NAME_LENGTH, WIDTH - 9 * len(headings) - 2 - last_width)
+    rows = [[safe_text(row[0], room), *row[1:]] for row in rows]
+    name_width = max(MAX_NAME_LENGTH, *(len(row[0]) for row in rows))
+    columns = [Column("", "", name_width, is_left=True, gap=0)]
+    columns += [Column("", "", 9)] * len(headings)
+    columns.append(Column("", "", last_width + 2, is_left=True, gap=2))
+    return ["", *(table_line(columns, row) for row in rows)]
 
 
 def _duration_text(seconds: float) -> str:

@@ -587,6 +587,12 @@ def test_each_phase_is_drawn_to_scale_and_split() -> None:
     assert text[0][58:] == "│ test 1.0 s"
     short = [phase("before", 0.5, run=0.5), phase("solve", 9.5, run=9.5)]
     assert time_use_lines(short, unicode=True)[0].startswith("│bef│ solve 9.5 s")
+    name = "solve the coarse system"
+    lines = time_use_lines([phase("a", 1.0, run=1.0), phase(name, 1.0, run=1.0)], unicode=True)
+    assert f"│ {name} 1.0 s" in lines[0]
+    assert any(line.startswith(f"{name}  ") for line in lines[3:])
+    assert max(map(len, lines)) <= 78
+    assert any(line.endswith("most CPU time") for line in lines)
     assert text[1] == "█" * 39 + "▓" * 19 + "█" * 5 + "·" * 15
     assert text[2] == "shares:   ██ ran   ▓▓ waited for a CPU   ·· all slept"
     rows = [line.split() for line in text[4:]]
