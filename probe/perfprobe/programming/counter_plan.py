@@ -112,11 +112,8 @@ def make_plan(uarch: Uarch, *, any_thread: bool) -> CounterPlan | None:
         ("kernel_instructions", events.get("instructions"), OS),
         ("smi", events.get("smi"), ALL_RINGS),
     )
-    free = [
-        n
-        for n in range(min(budget.general_count, MAX_GENERAL_COUNTERS))
-        if not budget.microcode_mask >> n & 1
-    ]
+    general = range(min(budget.general_count, MAX_GENERAL_COUNTERS))
+    free = [n for n in general if not budget.microcode_mask >> n & 1]
     counted: list[PlannedCounter] = []
     selects: dict[int, int] = {}
     lacking: list[str] = []
@@ -138,15 +135,9 @@ def make_plan(uarch: Uarch, *, any_thread: bool) -> CounterPlan | None:
             number = free.pop(0)
             selects[bank.first_select + bank.address_step * number] = event.config | rings | ENABLE
             enable |= 1 << number
+            address = bank.first_counter + bank.address_step * number
             origin = f"counter {number}: {event.code:X}H/{event.unit_mask:X}H"
-            counted.append(
-                PlannedCounter(
-                    key,
-                    bank.first_counter + bank.address_step * number,
-                    budget.general_bits,
-                    origin,
-                )
-            )
+            counted.append(PlannedCounter(key, address, budget.general_bits, origin))
         else:
             lacking.append(key)
     if not counted:
