@@ -143,13 +143,13 @@ def task_columns(
     if is_low or len(cpus) > MAX_CPU_COLUMNS or fixed_width > width:
         shares = [Column("cpu", "CPU", 5), replace(share, width=7)]
     has_waits = interval.snapshot.waits is not None
-    has_totals = session.tracks_losses and not is_low and not is_past(session, interval)
-    has_commands = not is_low and any(command_line(session, pid) for pid, _ in ranking.tasks)
+    has_totals = session.tracks_losses and not is_past(session, interval)
+    has_commands = any(command_line(session, pid) for pid, _ in ranking.tasks)
     command = Column("command", "command", 20, is_left=True, rank=4, max_width=80, weight=3)
     further_columns = [
         (not is_low, _BAR),
         (has_waits, waits),
-        (has_waits and not is_low, Column("switches", "switches/s", 12, rank=5)),
+        (has_waits, Column("switches", "switches/s", 12, rank=5)),
         (bool(session.evaluator.variants["ipc"]), Column("ipc", "IPC", 6, rank=2, digits=2)),
         (has_totals, Column("total", "total s", 10, rank=6, digits=1, source=ranking)),
         (has_commands, command),

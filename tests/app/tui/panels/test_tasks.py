@@ -206,6 +206,9 @@ def test_tasks_of_one_name_are_told_apart_by_their_command_lines() -> None:
     assert ends["4509"].endswith(" /usr/bin/cc1plus a.cc")
     assert ends["812"].endswith(" postgres: writer")
     assert not any("command" in line for line in text(observed, 60, 12))
+    low = text(observed, 97, 4)  # spare cells show it even where there is no room for bars
+    assert low[0].endswith("command")
+    assert any(" -quiet -O2 " in line for line in low[1:])
 
 
 @pytest.mark.parametrize(("share", "wait", "task_style", "wait_style"), [
