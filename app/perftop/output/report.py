@@ -508,7 +508,7 @@ def _shared_hardware_checks(report: Report) -> Iterator[Check]:
     heat = interval.machine.get("temperature_c", nan)
     causes = {e.cause for e in report.episodes} | {f.cause[1] for f in report.named_findings}
     if isfinite(heat) and causes.isdisjoint({"thermal", "unknown", UNEXPLAINED}):
-        yield Check("heat", "", f"{heat:.0f} °C", 0.0, f"heat ({heat:.0f} °C)")
+        yield Check("heat", "", f"{heat:.0f} °C", 0.0, f"heat (mean {heat:.0f} °C)")
 
 
 def _unjudged_sibling_share(report: Report) -> float:

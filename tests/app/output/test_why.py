@@ -470,7 +470,7 @@ def test_heat_is_not_ruled_out_while_a_cause_is_unknown(cause: str, is_ruled_out
     result.interval.machine["temperature_c"] = 98.0
     finding = replace(NO_FINDING, cause=("turbo-drop", cause), share=0.2)
     named = replace(result, findings=[finding])
-    assert ("heat (98 °C)" in named.ruled_out_losses) == is_ruled_out
+    assert ("heat (mean 98 °C)" in named.ruled_out_losses) == is_ruled_out
 
 
 @pytest.mark.parametrize(("scenario", "start_s", "loss"), [
