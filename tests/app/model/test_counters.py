@@ -196,21 +196,6 @@ def test_a_restarted_counter_is_left_out_of_its_own_package_only() -> None:
     assert delta.tables["more"].increments[:, 0].tolist() == [0, 7]
 
 
-def test_a_read_that_ends_before_it_begins_is_suspect() -> None:
-    """The first stamp is later than in the previous sample; the second one is not."""
-    greeting = synth.hello([synth.CYCLES], threads=1)
-    counters = Counters(greeting)
-    counters.steps([frame(greeting, 0, {"cycles": [0]})])
-    plain = frame(greeting, 1, {"cycles": [5]})
-    rows = plain.blocks["cpu"]
-    head = np.frombuffer(rows.head, "<u8").copy()
-    head[1] = head[0] - 1
-    turned = dataclasses.replace(rows, head=head.tobytes())
-    delta = counters.steps([dataclasses.replace(plain, blocks={"cpu": turned})])[0]
-    assert delta.suspect_counters == {0: {("cycles", Doubt.BACKWARDS)}}
-    assert (ticks(delta), increment(delta)) == (0, 0)
-
-
 def test_kernel_times_may_step_back_by_a_tick() -> None:
     """iowait may step back; the sum over a longer span must still be right."""
     tick = counter("stat_iowait_s", "s", bits=64, scale=0.01)

@@ -279,3 +279,7 @@ def test_an_episode_is_missing_until_the_pass_over_the_file_lists_one_like_it(
     assert recording.missing_episodes(detected) == detected * is_missing
     recording.is_complete = True
     assert recording.missing_episodes(detected) == []
+    log = EpisodeLog(Mock(running=[]), SAMPLE_NS)
+    log.recording = recording
+    for since_s, until_s, count in ((94, 60, 1), (95, 60, 0), (94, 59, 0)):
+        assert len(log.in_range(since_s * second, until_s * second)) == count
