@@ -392,7 +392,7 @@ class HypervisorLosses:
         if not self._has_steal or (self.losses.is_quiet and steal < HYPERVISOR_START):
             return []
         index, values = INDEX["steal"], sample.values
-        shares = np.where(busy | self.losses.is_in_episode, values.all[index], np.nan)
+        shares = np.where(busy | self.losses.is_in_episode, values.metrics[index], np.nan)
         all_cpus: Bools = np.ones(len(busy), bool)
         ended = self.losses.step(
             shares, values.denominators[index], all_cpus, sample.since_ns, sample.time_ns

@@ -194,15 +194,15 @@ class Values:
         if values is None:
             lows, highs = registry.lows[:, None], registry.highs[:, None]
             values = ratio(numerators, denominators, lows, highs)
-        self.all = values
+        self.metrics = values
 
     def __getitem__(self, key: str) -> Floats:
         """Returns a metric by CPU; NaN where it is unknown or nothing ran."""
-        return self.all[..., self.registry.index[key], :]
+        return self.metrics[..., self.registry.index[key], :]
 
     def samples(self, samples: int | slice) -> Values:
         """Returns one of several samples, or a slice of them, as a view."""
-        parts = self.numerators[samples], self.denominators[samples], self.all[samples]
+        parts = self.numerators[samples], self.denominators[samples], self.metrics[samples]
         return Values(*parts, registry=self.registry)
 
     def mean(self, key: str, rows: list[int] | slice) -> float:
@@ -357,7 +357,7 @@ def lost_time(
     is_known = np.isfinite(lost_s) & np.isfinite(wanted_s)
     sums = np.where(is_known, lost_s, 0.0), np.where(is_known, wanted_s, 0.0)
     top[..., index, :], bottom[..., index, :] = sums
-    values.all[..., index, :] = ratio(*sums, metric.low, metric.high)
+    values.metrics[..., index, :] = ratio(*sums, metric.low, metric.high)
     return LostSeconds(wanted_s, parts)
 
 

@@ -322,7 +322,7 @@ class Distribution:
             self.count_waiting_samples()
         self._waiting_samples.add(batch, first, last)
         self._cores, self._registry = batch.cores, batch.values.registry
-        count, size = self._waiting_samples.count, batch.values.all[0].nbytes
+        count, size = self._waiting_samples.count, batch.values.metrics[0].nbytes
         is_enough = count >= MAX_WAITING_SAMPLES or count * size >= MAX_WAITING_BYTES
         if is_enough and last == len(batch):
             self.count_waiting_samples()
@@ -336,14 +336,14 @@ class Distribution:
         values = Values(
             samples.stack(lambda batch: batch.values.numerators),
             samples.stack(lambda batch: batch.values.denominators),
-            samples.stack(lambda batch: batch.values.all),
+            samples.stack(lambda batch: batch.values.metrics),
             self._registry,
         )
         states = samples.stack(lambda batch: batch.split.states)
-        count, self._cpus = len(states), values.all.shape[-1]
+        count, self._cpus = len(states), values.metrics.shape[-1]
         has_all = len(self._shown_rows) == self._cpus  # a slice avoids copying the CPUs
         totals = values.group(slice(None) if has_all else self._shown_rows)
-        flat = values.all.reshape(count, -1), states.reshape(count, -1)
+        flat = values.metrics.reshape(count, -1), states.reshape(count, -1)
         rows = np.concatenate([totals, *flat], axis=1) if self._by_cpu else totals
         columns = sum(part.shape[1] for part in (totals, *flat))
         if columns != self._columns:

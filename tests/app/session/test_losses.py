@@ -299,7 +299,7 @@ def test_the_losses_of_a_past_span_rest_on_the_numbers_that_the_screen_shows() -
     assert shown is not None
     assert (past.start_ns, past.end_ns) == (live.start_ns, live.end_ns)
     interval = session.interval_for(past, session.snapshot)
-    np.testing.assert_array_equal(interval.values.all, shown.values.all)
+    np.testing.assert_array_equal(interval.values.metrics, shown.values.metrics)
     np.testing.assert_array_equal(interval.split.states, shown.split.states)
     np.testing.assert_array_equal(interval.online, shown.online)
     assert np.isnan(shown.values["busy_hz"][1])

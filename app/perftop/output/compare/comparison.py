@@ -55,7 +55,7 @@ class Row:
     """B - A for shares, else B / A - 1."""
     interval: tuple[float, float] | None
     """Confidence interval of `change`, for all rows together; None if the noise is unknown."""
-    chance: float
+    probability: float
     """Probability of a difference this large by chance, corrected for the number of rows (Holm)."""
     is_ranked: bool
     """Whether medians are compared, by ranks."""
@@ -151,7 +151,7 @@ def compare(
     the numbers to compare (default: all). Probabilities are corrected for all rows together."""
     pairs = [_compare_numbers(a, b, keys) for _, a, b in sides]
     differences = [pair.difference for phase in pairs for pair in phase]
-    chances = iter(holm_correction([d.probability for d in differences if d is not None]))
+    probabilities = iter(holm_correction([d.probability for d in differences if d is not None]))
     compared = []
     for (name, a, b), phase in zip(sides, pairs, strict=True):
         losses = {}
@@ -160,9 +160,9 @@ def compare(
             if lost[1] not in {"other", "unknown"} and abs(extra_share) >= MIN_LOSS_DIFFERENCE:
                 losses[lost] = extra_share
         extra_loss = dict(sorted(losses.items(), key=lambda pair: -abs(pair[1])))
-        no_chance = 1.0, CONFIDENCE
+        no_result = 1.0, CONFIDENCE
         rows = [
-            _row(pair, extra_loss, *(no_chance if pair.difference is None else next(chances)))
+            _row(pair, extra_loss, *(no_result if pair.difference is None else next(probabilities)))
             for pair in phase
         ]
         explained_keys = {row.number.key for row in rows if row.is_clear and row.cause is not None}
@@ -250,7 +250,7 @@ def lost_share(side: Sequence[Reading], cause: CauseKey) -> float:
     return fmean(run.lost_shares.get(cause, 0.0) for run in side)
 
 
-def _row(pair: _Pair, extra_loss: dict[CauseKey, float], chance: float, level: float) -> Row:
+def _row(pair: _Pair, extra_loss: dict[CauseKey, float], probability: float, level: float) -> Row:
     b_minus_a, better = pair.side_b - pair.side_a, pair.number.better_sign
     is_share = pair.number.unit == "ratio"
     change = b_minus_a / (1.0 if is_share else abs(pair.side_a))
@@ -258,7 +258,9 @@ def _row(pair: _Pair, extra_loss: dict[CauseKey, float], chance: float, level: f
     if pair.difference is not None:
         change, ranked = pair.difference.value, pair.difference.is_ranked
         interval = pair.difference.interval(level)
-    exceeds_noise = interval is not None and chance < 1 - CONFIDENCE and abs(change) >= RESOLUTION
+    exceeds_noise = (
+        interval is not None and probability < 1 - CONFIDENCE and abs(change) >= RESOLUTION
+    )
     is_clear = exceeds_noise and abs(change) >= MIN_DIFFERENCE
     if interval is None:
         unsteady = pair.from_single_runs and abs(change) >= RESOLUTION
@@ -272,7 +274,7 @@ def _row(pair: _Pair, extra_loss: dict[CauseKey, float], chance: float, level: f
     cause = explaining_cause(extra_loss, pair.number, b_minus_a) if is_clear else None
     return Row(
         pair.number, pair.side_a, pair.side_b,
-        change, interval, chance, ranked, is_clear, verdict, cause,
+        change, interval, probability, ranked, is_clear, verdict, cause,
     )  # fmt: skip
 
 

@@ -244,14 +244,14 @@ def runs_needed(sd: float, change: float, rows: int = 1) -> int:
     return sufficient
 
 
-def holm_correction(chances: Sequence[float]) -> list[tuple[float, float]]:
+def holm_correction(probabilities: Sequence[float]) -> list[tuple[float, float]]:
     """Returns, for each of several differences that are tested together, its probability, corrected
     by Holm's method, and the confidence of the interval that agrees with it."""
-    corrected, greatest, factor = [(1.0, CONFIDENCE)] * len(chances), 0.0, len(chances)
-    for rank, i in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
+    corrected, greatest, factor = [(1.0, CONFIDENCE)] * len(probabilities), 0.0, len(probabilities)
+    for rank, i in enumerate(sorted(range(len(probabilities)), key=probabilities.__getitem__)):
         # After the first difference that is not significant, the factor stays the same.
-        factor = len(chances) - rank if greatest < 1 - CONFIDENCE else factor
-        greatest = max(greatest, min(1.0, (len(chances) - rank) * chances[i]))
+        factor = len(probabilities) - rank if greatest < 1 - CONFIDENCE else factor
+        greatest = max(greatest, min(1.0, (len(probabilities) - rank) * probabilities[i]))
         corrected[i] = greatest, 1 - (1 - CONFIDENCE) / factor
     return corrected
 

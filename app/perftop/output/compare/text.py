@@ -297,7 +297,8 @@ def _row_json(row: Row) -> Line:
         "a": json_number(row.side_a), "b": json_number(row.side_b),
         "difference": json_number(row.change * scale),
         "low": json_number(low * scale), "high": json_number(high * scale),
-        "chance": None if row.interval is None else json_number(row.chance), "verdict": row.verdict,
+        "chance": None if row.interval is None else json_number(row.probability),
+        "verdict": row.verdict,
         "test": None if row.interval is None else "ranks" if row.is_ranked else "means",
         "cause": None if row.cause is None else row.cause[1],
     }  # fmt: skip

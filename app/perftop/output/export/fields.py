@@ -118,7 +118,7 @@ class RowBlock:
             return self.core_column(self.array("split.states")[..., STATES.index(key)])
         if key in CORE_ARRAYS:
             return self.core_column(self.array(CORE_ARRAYS[key]))
-        values = self.array("values.all")[:, session.evaluator.registry.index[key]]
+        values = self.array("values.metrics")[:, session.evaluator.registry.index[key]]
         return values if self._has_all else values.take(self._index, axis=1)
 
     def machine_column(self, values: Iterable[float | None]) -> Column:

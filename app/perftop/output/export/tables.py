@@ -151,7 +151,7 @@ def _constant(name: str, text: str) -> Field:
 def _reason_states(block: RowBlock) -> Codes:
     """Returns the states of each CPU and its core that explain missing values, (intervals, CPUs,
     states)."""
-    util, first = block.array("values.all")[:, INDEX["util"]], block.intervals[0]
+    util, first = block.array("values.metrics")[:, INDEX["util"]], block.intervals[0]
     parts = [block.array("online"), util == 0, np.isnan(util)]
     shares = [] if first.counted_share is None else [block.array("counted_share")]
     for key in first.event_counted_shares:

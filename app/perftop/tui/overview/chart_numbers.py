@@ -77,7 +77,7 @@ def unit_values(
     ranking = task_ranking(session, interval)
     has_counters = bool(session.evaluator.variants["busy_hz"])
     positions = [position for unit in units for position in unit.positions]
-    columns = interval.values.all[_READ_INDEXES, positions].T.tolist()
+    columns = interval.values.metrics[_READ_INDEXES, positions].T.tolist()
     values_by_key = [dict(zip(_READ_KEYS, column, strict=True)) for column in columns]
     values = dict(zip(positions, values_by_key, strict=True))
     online, at_rest = interval.online.tolist(), interval.is_at_rest.tolist()
