@@ -257,10 +257,15 @@ def test_brackets_of_both_ranges_are_whole_and_the_time_is_beside_them(
         assert labels == [f" {clock_time(session.unix_s(end_ns))} "] * has_room
 
 
-@pytest.mark.parametrize(("loser", "label"), [(None, "IPC 1"), (0, "IPC 1"), (2, "IPC 2")])
-def test_the_ipc_chart_is_that_of_the_sibling_that_loses(loser: int | None, label: str) -> None:
-    """CPU 0, the busier one, has an IPC of 0.6, and its sibling, CPU 2, one of 1.8."""
-    loads = {0: CpuLoad(0.9, ipc=0.6), 2: CpuLoad(0.8, ipc=1.8), 1: CpuLoad(0), 3: CpuLoad(0)}
+@pytest.mark.parametrize(("busy", "loser", "label"), [
+    (0.9, None, "IPC 1"), (0.9, 0, "IPC 1"), (0.9, 2, "IPC 2"), (0.7, None, "IPC 2"),
+    (0.7, 0, "IPC 1"),
+])  # fmt: skip
+def test_the_ipc_chart_is_that_of_the_sibling_that_loses_or_else_is_busier(
+    busy: float, loser: int | None, label: str
+) -> None:
+    """CPU 0 has an IPC of 0.6, and its sibling, CPU 2, one of 1.8."""
+    loads = {0: CpuLoad(busy, ipc=0.6), 2: CpuLoad(0.8, ipc=1.8), 1: CpuLoad(0), 3: CpuLoad(0)}
     session, interval = session_after_samples(Machine(cores=2, loads=loads))
     if loser is not None:
         begin_ns = session.now_ns - 10**9
@@ -270,6 +275,11 @@ def test_the_ipc_chart_is_that_of_the_sibling_that_loses(loser: int | None, labe
     result.make_lines(interval, range(2))
     (line,) = (line for line in map(strips.text, result.lines[:16]) if "IPC " in line[:8])
     assert line[:8].strip(" ▌") == label
+    cores = Cores(session)
+    units = chart_units(cores, range(2), clocks=True)
+    running = session.running
+    values, _ = unit_values(RowNumbers(session, cores, interval), units, GHZ, running)
+    assert values.ipc == pytest.approx({"IPC 1": 0.6, "IPC 2": 1.8}[label], rel=0.01)
 
 
 VALUES = UnitValues(

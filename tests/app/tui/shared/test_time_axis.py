@@ -182,3 +182,19 @@ def test_all_bins_are_read_if_they_or_the_start_of_the_history_changed() -> None
     assert history.read(20_500, bins=5, bin_ns=2000) == 1
     history.begin_ns = 100_000
     assert history.read(20_500, bins=5, bin_ns=2000) == 5
+
+
+@pytest.mark.parametrize(("has_clock", "first_s", "text"), [
+    (True, 1800, "06:00"), (False, 0, "0:00"),
+])  # fmt: skip
+def test_round_times_are_those_of_the_local_clock_or_of_the_axis(
+    monkeypatch: pytest.MonkeyPatch, first_s: int, text: str, *, has_clock: bool
+) -> None:
+    """Local time is 5 h 30 min ahead of UTC."""
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "IST-5:30")
+        time.tzset()
+        unix_s = (lambda ns: ns / 1e9) if has_clock else None
+        moment = next(time_axis.round_times(0, 3600 * 10**9, unix_s))
+    time.tzset()
+    assert moment == (first_s * 10**9, text)
