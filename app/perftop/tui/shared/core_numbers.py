@@ -65,12 +65,7 @@ def core_panel(
         selected_cpus = [session.topology[position].cpu for position in session.selected]
         cpus = selected_cpus if len(selected_cpus) <= MAX_CPUS_AT_CURSOR else core
     if now is not None and settings.range_ns is not None:
-        span_ns = min(round(interval.elapsed_s * 1e9), max_read_ns(session))
-        cached_spans: dict[tuple[int, int], Interval] = session.caches["spans until now"]
-        if (key := (now.time_ns, span_ns)) not in cached_spans:  # reading one takes milliseconds
-            cached_spans.clear()
-            cached_spans[key] = session.interval_at(*key) or now
-        now = cached_spans[key]
+        now = _equal_span_until(session, now, interval)
     sides = [interval] if now is None else [interval, now]
     if len(cpus) * len(sides) > max(1, room // _VALUE_WIDTHS[0]):
         cpus = [cpu for cpu in core if cpu == settings.cpu]
@@ -106,6 +101,17 @@ def core_panel(
         episode = worst.get(number.key)
         lines.append(number_line(session, interval, number, cpus, size, clock, episode, now))
     return [(line, None) for line in (*lines, *task_lines)]
+
+
+def _equal_span_until(session: Session, now: Interval, interval: Interval) -> Interval:
+    """Returns the interval that ends with `now` and is as long as the other one, if a span of this
+    length can be read quickly."""
+    span_ns = min(round(interval.elapsed_s * 1e9), max_read_ns(session))
+    cached_spans: dict[tuple[int, int], Interval] = session.caches["spans until now"]
+    if (key := (now.time_ns, span_ns)) not in cached_spans:  # reading one takes milliseconds
+        cached_spans.clear()
+        cached_spans[key] = session.interval_at(*key) or now
+    return cached_spans[key]
 
 
 def _episode_lines(
