@@ -140,9 +140,13 @@ _DETECTABLE_KINDS = {
     "license": ("SIMD clock licences", (LICENSE_COUNTERS,)),
     "smi": ("SMIs", (("smi",),)),
     "ramp": ("clock ramps", (("busy_hz",),)),
+    "memory-stall": ("memory stalls", (("pressure_memory_s",),)),
+    "interrupt": ("time in interrupts", (("tasks",),)),
+    "quota": ("CPU quotas", (("tasks",),)),
+    "stopped": ("stopped jobs", (("watch",),)),
 }  # fmt: skip
-"""By key of the kind: its name in the plural, and groups of counters or metrics. A kind can be
-detected if the stream has at least one counter or metric of each group."""
+"""By key of the kind: its name in the plural, and groups of counters, metrics or records. A kind
+can be detected if the stream has at least one of each group."""
 
 
 def empty_list_lines(session: Session, size: int, *, is_filtered: bool) -> list[list[Run]]:
@@ -151,7 +155,9 @@ def empty_list_lines(session: Session, size: int, *, is_filtered: bool) -> list[
     missing_reasons = {m.what: m.why for m in lasting_reasons(session) if m.cpus is None}
     metrics = [key for key, variants in session.evaluator.variants.items() if variants]
     served_keys = {*session.counters.columns, *metrics}
-    served_keys |= {"turbo_ceiling_hz"} - missing_reasons.keys()
+    served_keys |= {"turbo_ceiling_hz", "tasks"} - missing_reasons.keys()
+    served_keys |= {"watch"} if session.hello.watch else set()
+    missing_reasons["watch"] = "no job is watched (--watch)"
     names_by_reason: dict[str, list[str]] = {}
     undetected: set[str] = set()
     for kind_key, (name, groups) in _DETECTABLE_KINDS.items():

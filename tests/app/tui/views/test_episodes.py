@@ -12,9 +12,12 @@ from synth import SAMPLE_NS
 from textual import events
 from waiting import until_true
 
+from perfprobe.wire import Missing
 from perftop.draw.columns import total_width
+from perftop.draw.strips import text
 from perftop.model.kinds import KINDS, Episode
-from perftop.tui.views.episodes import Episodes, episode_columns
+from perftop.session.session import Session
+from perftop.tui.views.episodes import Episodes, empty_list_lines, episode_columns
 
 S = 1_000_000_000
 EPISODES = {key: kind.marker for key, kind in KINDS.items()}
@@ -64,6 +67,22 @@ def draw_episodes(run: Run, *episodes: Episode) -> None:
 
 
 # --- contents
+
+
+@pytest.mark.parametrize("is_readable", [False, True])
+def test_an_empty_list_names_only_what_could_be_found_here(*, is_readable: bool) -> None:
+    """Quotas, stops, interrupts and memory stalls were once promised to every stream."""
+    changes: dict[str, object] = {"missing": [Missing("tasks", "no /proc here")]}
+    if is_readable:
+        changes = {"watch": "job"}
+    session = Session(Machine(ceiling_hz=3.0e9, changes=changes).hello)
+    found, *unseen = (text(runs) for runs in empty_list_lines(session, 200, is_filtered=False)[1:])
+    kinds = {"quota", "stopped", "interrupt"}
+    assert kinds.intersection(found.split()) == (kinds if is_readable else set())
+    assert "memory-stall" not in found  # this machine reports no pressure
+    reasons = ["time in interrupts, CPU quotas: no /proc here", "stopped jobs: no job is watched"]
+    shown = [any(reason in line for line in unseen) for reason in reasons]
+    assert shown == [not is_readable] * 2
 
 
 async def test_a_running_episode_grows_and_remains_selected() -> None:
