@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 
 /* Called once, at the next read of the clock, which is between a reader's two reads of the word. */
 static void (*hook)(void);
+static time_t ahead_s; /* how far this process's CLOCK_MONOTONIC is ahead of the kernel's */
 
 int __real_clock_gettime(clockid_t clock, struct timespec *t);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *t);
@@ -21,13 +23,15 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *t);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *t)
 {
     void (*now)(void) = hook;
+    int rc;
 
     hook = NULL;
     if (now)
         now();
-    return __real_clock_gettime(clock, t);
+    rc = __real_clock_gettime(clock, t);
+    t->tv_sec += clock == CLOCK_MONOTONIC ? ahead_s : 0;
+    return rc;
 }
-
 
 static void this_process_cannot_write_the_rows(void)
 {
@@ -150,6 +154,25 @@ static void a_clock_behind_is_clamped(void)
     pp_idle_close(idle);
 }
 
+/* As in a time namespace. */
+static void another_clock_than_the_kernels_is_compared(void)
+{
+    for (ahead_s = 0; ahead_s <= 3600; ahead_s += 3600) {
+        uint64_t begun = now_ns();
+        pp_idle *idle = make(PP_IDLE_SWAPS);
+        const struct pp_idle_head *head = idle->base;
+        int64_t off = head->ahead_ns + ahead_s * 1000000000;
+
+        CHECK(llabs((int64_t)(head->start_ns - begun) - head->ahead_ns) < 1000000000);
+        CHECK(ahead_s ? llabs(off) < 1000000000 : off == 0);
+        event(idle, A, RUNS);
+        nap_ms(5);
+        CHECK(busy(idle, A) >= 4000000 && busy(idle, A) <= now_ns() - begun + 1000000);
+        pp_idle_close(idle);
+    }
+    ahead_s = 0;
+}
+
 /* A reader must see that an addition is missing. */
 static void a_row_in_the_middle_of_an_update_is_not_read(void)
 {
@@ -206,6 +229,7 @@ int main(void)
     each_state_gets_its_time();
     an_offline_cpu_is_idle();
     a_clock_behind_is_clamped();
+    another_clock_than_the_kernels_is_compared();
     a_row_in_the_middle_of_an_update_is_not_read();
     a_transition_during_a_read_is_seen();
     return 0;

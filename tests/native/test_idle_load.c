@@ -15,8 +15,8 @@
 #include "idle_program.h"
 #include "idle_rows.h"
 
-/* Makes one command of bpf(2) fail. */
-static int fail_command = -1, fail_errno;
+/* Makes one command of bpf(2) fail: the next `failures` times, or always if that is negative. */
+static int fail_command = -1, fail_errno, failures = -1;
 
 long __real_syscall(long number, ...);
 long __wrap_syscall(long number, int command, void *attr, size_t size);
@@ -26,7 +26,10 @@ long __wrap_syscall(long number, int command, void *attr, size_t size)
 {
     if (command == BPF_PROG_LOAD) /* bpftool lists the program by this name */
         CHECK(strncmp(((union bpf_attr *)attr)->prog_name, "pp_idle", 8) == 0);
-    if (command == fail_command) {
+    if (command == BPF_MAP_CREATE)
+        CHECK(strncmp(((union bpf_attr *)attr)->map_name, "pp_idle", 8) == 0);
+    if (command == fail_command && failures != 0) {
+        failures -= failures > 0;
         errno = fail_errno;
         return -1;
     }
@@ -60,7 +63,8 @@ static void failures_are_named_and_leave_no_descriptor(void)
         {BPF_PROG_TEST_RUN, EINVAL, "BPF_PROG_TEST_RUN\n"},
         {BPF_RAW_TRACEPOINT_OPEN, ENOENT, "BPF_RAW_TRACEPOINT_OPEN\n"},
     };
-    static const pp_idle_thread twice[] = {{0, 0, 0}, {1, 0, 0}}, far[] = {{PP_IDLE_MAX, 0, 0}},
+    static const pp_idle_thread twice[] = {{0, 0, 0}, {1, 0, 0}}, same[] = {{0, 0, 0}, {0, 1, 0}},
+                               far[] = {{PP_IDLE_MAX, 0, 0}},
                                third[] = {{0, 0, 2}}, far_core[] = {{0, PP_IDLE_MAX, 0}};
     int before = descriptors();
     pp_idle *idle = NULL;
@@ -73,11 +77,28 @@ static void failures_are_named_and_leave_no_descriptor(void)
     }
     fail_command = -1;
     CHECK(pp_idle_open(twice, 2, &idle, text, sizeof text) == -EEXIST);
+    CHECK(pp_idle_open(same, 2, &idle, text, sizeof text) == -EEXIST);
     CHECK(pp_idle_open(far, 1, &idle, text, sizeof text) == -EINVAL);
     CHECK(pp_idle_open(far_core, 1, &idle, text, sizeof text) == -EINVAL);
     CHECK(pp_idle_open(third, 1, &idle, text, sizeof text) == -EINVAL);
     CHECK(pp_idle_open(far, 0, &idle, text, sizeof text) == -EINVAL);
     CHECK(idle == NULL && descriptors() == before);
+}
+
+/* A pending signal interrupts the verifier, which is tried up to five times. */
+static void an_interrupted_load_is_repeated(void)
+{
+    fail_command = BPF_PROG_LOAD;
+    fail_errno = EAGAIN;
+    for (int times = 4; times <= 5; times++) {
+        pp_idle *idle = NULL;
+
+        failures = times;
+        CHECK(pp_idle_make(places, 2, PP_IDLE_SWAPS, &idle, text, sizeof text) ==
+              (times < 5 ? 0 : -EAGAIN));
+        pp_idle_close(idle);
+    }
+    fail_command = failures = -1;
 }
 
 /* The verifier refuses more attempts than it can follow, and the log has its message. */
@@ -131,6 +152,7 @@ int main(void)
         return SKIPPED;
     }
     failures_are_named_and_leave_no_descriptor();
+    an_interrupted_load_is_repeated();
     the_log_has_the_verifiers_message();
     an_attached_program_counts();
     return 0;

@@ -187,6 +187,8 @@ def test_the_command_prints_runs_or_names_the_missing_isa(isa: str) -> None:
         assert set(chunks["phase"]) == set(range(len(answer["phases"])))
         assert chunks["begin"][0] == 0
         assert chunks["begin"][1:] == chunks["end"][:-1]
+        assert (run["idle_s"], run["load_s"]) == (0.1, pytest.approx(0.1))
+        assert 0 <= run["late_s"] < MAX_WAIT_S
         assert run["around"]["idle_s"] is None or run["around"]["idle_s"] >= 0
 
 
