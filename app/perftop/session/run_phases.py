@@ -45,8 +45,8 @@ class BusyCpus:
         ).tolist()
         for first, last in pairwise([*snapshots, len(kind)]) if 3 in kind else ():
             alone_s, snapshot = span_s[first:last][kind[first:last] == 3], snapshots[first]
-            first_tasks = [task for cpu in snapshot.tasks for task in snapshot.tasks_on(cpu)[:1]]
-            _, name = max(((task.share, task.comm) for task in first_tasks), default=(0.0, ""))
+            tasks = (task for cpu in snapshot.tasks for task in snapshot.tasks_on(cpu))
+            _, name = max(((task.share, task.comm) for task in tasks), default=(0.0, ""))
             if len(alone_s) and name and (name in self._alone_s or len(self._alone_s) < MAX_NAMES):
                 before_s = np.array([self._alone_s.get(name, 0.0)])
                 (self._alone_s[name],) = add_samples(before_s, alone_s[:, None]).tolist()

@@ -157,7 +157,9 @@ def test_a_blocked_thread_waited_for_a_disk_only_as_long_as_io_pressure_allows(
 def test_sleeps_after_split_locks_have_a_typical_length() -> None:
     times = RunTimes([0, 1])
     for tid, rest_s in enumerate((0.0156, 0.016, 0.1, 0.1004, 0.05)):
-        times.threads[7, tid] = TaskTimes("job", 1.0, by_cpu={1: 1.0}, elapsed_s=rest_s, sleeps=4)
+        times.threads[7, tid] = TaskTimes(
+            "job", by_cpu={0: 0.5, 1: 1.0}, elapsed_s=rest_s, sleeps=4
+        )
     assert times.split_locks_by_cpu(range(4)).tolist() == [0.0, pytest.approx(0.116)]
 
 
