@@ -520,3 +520,15 @@ def test_a_signal_ends_a_fleet_with_a_slow_server() -> None:
         finally:
             process.kill()
     assert (process.returncode, text) == (128 + signal.SIGTERM, b"")
+
+
+def test_a_pause_freezes_the_time_until_the_next_one() -> None:
+    now_s = 1000.0
+    source = PrometheusSource("http://localhost:9", clock=lambda: now_s)
+    states = []
+    for _ in range(2):
+        source.toggle_pause()
+        now_s += 60.0
+        states.append((source.shown_time_s, source.shown_time_text[:3], source._wake.is_set()))
+        source._wake.clear()
+    assert states == [(1000.0, "at ", True), (1120.0, "", True)]
