@@ -95,7 +95,7 @@ typedef struct pp_slot {
     uint32_t column; /* the first column that the slot fills, within its row */
     int32_t fd;      /* the caller keeps it open until pp_detach or pp_free has returned */
     uint32_t count;  /* columns that the slot fills, from `column` on; 0 is 1 */
-    union {          /* by kind; the caller keeps objects behind pointers as long as fd */
+    union {          /* by kind; an object that is pointed to must live as long as fd */
         uint64_t arg; /* PP_FILE, PP_MSR: a number. Python writes addresses here, too */
         const struct pp_perf_group *group;
         const pp_field *field;

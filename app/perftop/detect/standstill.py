@@ -163,7 +163,7 @@ HALT_START, HALT_END = 0.003, 0.0015
 it ends. A machine without a fault loses up to 0.0006; losses from about 0.005 matter."""
 MIN_EVALUATED_NS = 80_000_000
 """Minimum length in ns of an evaluated span. Shorter samples are joined, because time is lost in
-pieces: to SMIs about ten times a second, to a hypervisor in ticks."""
+bursts: to SMIs about ten times a second, to a hypervisor in ticks."""
 MIN_EXPLAINED = 0.5
 """Minimum share of the loss that a marker must explain for its cause to be reported."""
 TRANSITION_S = 8.5e-6

@@ -240,7 +240,7 @@ def smt_chart(columns: Floats, rows: int, glyphs: Glyphs = "colour") -> list[Cha
     `columns`: (columns, 4), the shares of both threads, of undetermined states, of only the first,
     and of only the second thread. A column with an unknown share of both is blank.
     """
-    # Unknown shares are 0; a column with an unknown share of both becomes blank below.
+    # Unknown shares become 0 here; columns with an unknown share of both are made blank below.
     both_share, undetermined_share, lp0, lp1 = np.fmax(columns, 0.0).T
     half_rows = rows // 2
     inner = both_share + undetermined_share

@@ -34,7 +34,7 @@ _IGNORED_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores. The command, which would inherit that, gets their default
 actions."""
 MIN_PEAK_FACTOR = 1.1
-"""Factor by which the peak memory must exceed perftop's own; otherwise it may stem from the
+"""Factor by which the peak memory must exceed perftop's own; otherwise it may come from the
 fork."""
 CHECK_S = 1.0
 """Seconds between two checks whether perftop itself was stopped, so that it noticed the end

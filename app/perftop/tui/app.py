@@ -442,7 +442,7 @@ class _TerminalFile:
         self._is_cut = False
         """Whether the last text may have been cut within an escape sequence."""
         self._discarded_count = 0
-        """Number of queued texts whose unwritten parts are to be discarded."""
+        """Number of queued texts whose unwritten parts must be discarded."""
 
     def fileno(self) -> int:
         return self._fd

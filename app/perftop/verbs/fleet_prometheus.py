@@ -407,8 +407,8 @@ class _LimitedAnswer(io.RawIOBase):
 
 
 def _refusal_text(reply: http.client.HTTPResponse) -> str:
-    """Returns the server's error message as safe text, or else the HTTP status and, of a
-    redirection, which is not followed, the URL."""
+    """Returns the server's error message as safe text, or else the HTTP status. For a
+    redirection, which is not followed, adds the URL."""
     message = ""
     try:
         answer = json.loads(reply.read(_READ_BYTES))

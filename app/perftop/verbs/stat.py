@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _is_repeated(args: argparse.Namespace) -> bool:
-    """Returns whether a command is to be run several times (-r). Raises Failed if the options
+    """Returns whether a command is run several times (-r). Raises Failed if the options
     contradict each other."""
     if args.command_a or args.command_b:
         has_both = args.command_a and args.command_b

@@ -197,7 +197,7 @@ class WatchedJob:
             with suppress(OSError):  # the thread may have ended, or may not be readable
                 self._threads[tid] = _Thread(f"{self._proc}/{pid}/task/{tid}", int(pid))
 
-    # --- at the start ------------------------------------------------------------------------
+    # --- checks at the start -----------------------------------------------------------------
 
     def _start_ticks(self, root: Path, pid: str) -> int:
         status = files.read_text(f"{self._proc}/{pid}/status")
@@ -308,7 +308,7 @@ class _Thread:
         self.state = ""
         """The thread's state at the last read, as proc(5) names it; "F": its group is frozen."""
         self._waits_for_vfork = False
-        """Whether the thread's last wait in D whose place is known was for the child of a vfork."""
+        """Whether the last wait in state D with a known kernel function was for a vforked child."""
         self._cgroup, self._wchan = f"{path}/cgroup", f"{path}/wchan"
         self._last_switches: tuple[int | None, int | None] | None = None
         """The thread's context switches at the last read."""

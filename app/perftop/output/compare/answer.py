@@ -95,7 +95,7 @@ def _reason_text(phase: Comparison, time: Row) -> str:
             reasons.append((abs(extra_share), text))
     cpu = rows.get("cpu_s")
     if cpu is not None and (cpu.change > 0) == is_slower and abs(cpu.change) >= MIN_DIFFERENCE:
-        # Of these three numbers, the one that explains most of the CPU time.
+        # The one of these three numbers that explains most of the CPU time.
         parts = [
             (abs(row.change), f", with {row.size_text} {word} {row.number.plain_name}")
             for key, sign, word in (

@@ -72,9 +72,9 @@ NUMBERS_WIDTH = 78
 FACT_LABEL_WIDTH = 12
 """Width in cells of the labels of "on this CPU"."""
 MIN_WAIT_SHARE = 0.1
-"""Minimum share of a cell's time for which a task waits if the wait is to be drawn."""
+"""Minimum share of a cell's time for which a task must wait for the wait to be drawn."""
 MIN_UNKNOWN_SHARE = 0.2
-"""Minimum share of a cell's time that unknown tasks use if they are to be drawn."""
+"""Minimum share of a cell's time that unknown tasks must use to be drawn."""
 WAIT_SIGN = "▒"
 _RUNS, _WAITS = (theme.LEVELS[8], "task0"), (WAIT_SIGN, "over")
 _LEGEND: list[Run] = [_RUNS, (" runs ", "dim"), _WAITS, (" waits ", "dim")]
