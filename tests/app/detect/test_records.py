@@ -409,13 +409,13 @@ def test_the_stall_time_of_a_group_does_not_count_for_the_machine_too() -> None:
 def test_counts_of_the_kernel_name_the_cause(
     cause: str, counts: dict[str, int], evidence: dict[str, int]
 ) -> None:
-    stalled_us = 0 if cause == "numa-balancing" else 300_000
-    depth = 0.28 if cause == "numa-balancing" else 0.3
+    stalled_us = 0 if cause == "numa-balancing" else 300_400
+    depth = 0.28 if cause == "numa-balancing" else 0.3004
     _, (result,) = episodes(None, {"stalled_us": stalled_us, "counts": counts})
     assert result.cause == cause
     assert result.depth == pytest.approx(depth)
     assert result.confidence == "inferred"
-    assert result.evidence == {"stalled_s": depth} | evidence
+    assert result.evidence == {"stalled_s": round(depth, 3)} | evidence
 
 
 @pytest.mark.parametrize(("stalled_us", "counts", "cause"), [
