@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import inf, isfinite, nan
 
@@ -21,7 +21,7 @@ from perfprobe import wire
 from perftop.detect.turbo_drops import DROP_START
 from perftop.model.confidence import TaskOnCpu
 from perftop.model.kinds import STEAL_CAUSE, Episode, group_of, kind_of, kind_of_cause
-from perftop.model.numbers import METRICS, Number
+from perftop.model.numbers import NUMBERS, Number
 from perftop.model.smt import STATES
 from perftop.model.tasks import parse_task
 from perftop.session.follow import Follower
@@ -53,34 +53,21 @@ MIN_VICTIM_SHARE = 0.5
 Numbers = Mapping[str, float]
 
 
+_LOST_HELP = "Share of the wanted time that tasks did not get. Waits, clock, halts and steal count."
 FIELDS: dict[str, Number] = {
-    entry.key: entry
-    for entry in (
-        Number("lost", "lost", "ratio", "share of the wanted time that tasks did not get"),
-        Number("busy", "busy", "ratio", "share of the time in which CPUs were not halted"),
-        Number("clock_hz", "clock", "Hz", "clock of the CPUs at work"),
-        Number("ceiling_hz", "ceiling", "Hz", "what turbo allows the cores at work"),
-        Number("below", "below", "ratio",
-               "share of the working time with a clock below its ceiling"),
-        Number("both", "both", "ratio", "share of the time in which both threads of a core ran"),
-        Number("lp0", "lp0", "ratio", "share of the time in which only the first thread ran"),
-        Number("lp1", "lp1", "ratio", "share of the time in which only the second thread ran"),
-        Number("neither", "neither", "ratio", "share of the time in which no thread ran"),
-        Number("involuntary", "inv", "ratio", "halted although there was work", digits=2,
-               min_highlighted=METRICS["involuntary"].min_highlighted),
-        Number("steal", "steal", "ratio", "share of the time that the hypervisor took",
-               min_highlighted=METRICS["steal"].min_highlighted),
-        Number("power_w", "W", "W", "power of all packages", digits=0),
-        Number("power_limit_w", "of", "W", "limit of that power", digits=0),
-    )
-}  # fmt: skip
+    "lost": Number("lost", "lost", "ratio", _LOST_HELP),
+    "busy": NUMBERS["util"],
+    "clock_hz": NUMBERS["busy_hz"],
+    "ceiling_hz": NUMBERS["turbo_ceiling_hz"],
+    "below": NUMBERS["below_ceiling"],
+    **{key: NUMBERS[key] for key in ("both", "lp0", "lp1", "neither", "involuntary", "steal")},
+    **{key: replace(NUMBERS[key], digits=0) for key in ("power_w", "power_limit_w")},
+}
 """The numbers of a machine in a fleet, by their keys in the fleet's JSON lines."""
 _BUSY_TIME_KEYS = frozenset({"lost", "clock_hz", "ceiling_hz", "below"})
 """Numbers about busy time. Their means over time and machines are weighted with `busy`."""
-_INTERVAL_KEYS = {"lost": "lost_ratio", "busy": "util", "clock_hz": "busy_hz",
-               "involuntary": "involuntary", "steal": "steal", "power_w": "power_w",
-               "power_limit_w": "power_limit_w"}  # fmt: skip
-"""Keys in an interval of the numbers in FIELDS that exist in every interval."""
+_INTERVAL_KEYS = "busy", "clock_hz", "involuntary", "steal", "power_w", "power_limit_w"
+"""Keys of FIELDS whose numbers exist in every interval."""
 MIN_LOSS = 0.01
 """Minimum lost share of a machine for its cause to be named and not dimmed."""
 UNKNOWN_NUMBERS: Numbers = dict.fromkeys(FIELDS, nan)
@@ -88,8 +75,7 @@ UNKNOWN_NUMBERS: Numbers = dict.fromkeys(FIELDS, nan)
 
 def read_numbers(session: Session, interval: Interval) -> Numbers:
     numbers = dict(UNKNOWN_NUMBERS)
-    keys = _INTERVAL_KEYS.items()
-    numbers |= {key: machine_value(session, interval, number) for key, number in keys}
+    numbers |= {key: machine_value(session, interval, FIELDS[key].key) for key in _INTERVAL_KEYS}
     cores = session.selected_cores()
     work = []
     """For each core: the sum of its busy shares, its busiest CPU's clock, and its ceiling in Hz."""

@@ -257,13 +257,14 @@ def _row_lines(state: FleetState, view_height: int, first: int) -> list[Line]:
     return [*lines, order_line]
 
 
+_EXPLAINED = frozenset({"lost", "below", "both", "involuntary"})
+"""Keys of the numbers that the help explains."""
 NUMBER_HELP = (
-    ("lost %", "share of the time that tasks wanted and did not get: waits, clock, halts, steal"),
-    *((FIELDS[key].name(GHZ), FIELDS[key].help) for key in ("below", "both", "involuntary")),
-    ("▼ ≁", "running episodes; samples with a suspect counter"),
-    ("age s", "age of the newest numbers, counted from their arrival here"),
-    ("○", "the machine does not answer; its row has the reason"),
-    ("numbers", "averages over ten seconds, or over the span of the query to the server"),
+    *((number.name(GHZ), number.help) for key, number in FIELDS.items() if key in _EXPLAINED),
+    ("▼ ≁", "Running episodes; samples with a suspect counter."),
+    ("age s", "Age of the newest numbers, counted from their arrival here."),
+    ("○", "The machine does not answer; its row has the reason."),
+    ("numbers", "Averages over ten seconds, or over the span of the query to the server."),
 )
 """Meaning of numbers and markers, for the help."""
 

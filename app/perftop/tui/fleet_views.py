@@ -274,9 +274,12 @@ def _legend_lines(state: FleetState) -> list[Line]:
     """Returns the legend: the name of the number, and the heat ramp with machines at each step."""
     key, has_words = state.metric, state.width >= MIN_WIDTH_FOR_WORDS
     scale, name = fleet_state.heat_scale(state, key), FIELDS[key].unit_name(GHZ)
-    left_runs: list[Run] = [(" ", "text"), (f"{FIELDS[key].label} {name}", "bright")]
-    left_runs += [(f"  {FIELDS[key].help}", "dim")] if has_words else []
-    left_runs += [(f"  {state.captions['metric']}", "key"), (" another number", "dim")]
+    meaning = FIELDS[key].help.partition(". ")[0].removesuffix(".")
+    pieces: list[Piece] = [
+        (0, [(f" {FIELDS[key].label} {name}", "bright")]),
+        (2, [(meaning, "dim")]),
+        (1, [(state.captions["metric"], "key"), (" another number", "dim")]),
+    ]
     low = amount_text(key, scale.low) if scale.low else "0"
     high = f" {'≥' if name == '%' and scale.high < 1 else ''}{amount_text(key, scale.high)} {name} "
     step = 4 if has_words else 2
@@ -284,7 +287,9 @@ def _legend_lines(state: FleetState) -> list[Line]:
     ramp += [
         run for i in range(theme.HEAT_STEPS) for run in strips.level_cell(i, step, state.ascii)
     ]
-    lines = [plain_line(*strips.justify(left_runs, [*ramp, (high, "dim")], state.width))]
+    ramp.append((high, "dim"))
+    left_runs = strips.fit_line(pieces, state.width - width(ramp) - 1, 2)
+    lines = [plain_line(*strips.justify(left_runs, ramp, state.width))]
     if has_words:
         steps = [scale.level(machine.numbers[key]) for machine in state.machines]
         counts = "".join(f"{steps.count(i) or '':>{step}}" for i in range(theme.HEAT_STEPS))
