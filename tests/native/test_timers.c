@@ -162,6 +162,21 @@ static void a_sample_has_the_requested_calls(void)
     }
 }
 
+/* Some hypervisors do not write the CPU's number to TSC_AUX. */
+static void a_clock_with_a_wrong_cpu_is_replaced(void)
+{
+    bool is_right;
+
+    CHECK(pp_proven_clock(PP_CLOCK_RDTSC) == PP_CLOCK_RDTSC);
+    CHECK(pp_proven_clock(PP_CLOCK_RAW) == PP_CLOCK_RAW);
+    if (pp_tsc_clock() != PP_CLOCK_RDTSCP)
+        return;
+    is_right = pp_now(PP_CLOCK_RDTSCP, true).cpu == cpus[0];
+    CHECK(pp_proven_clock(PP_CLOCK_RDTSCP) == (is_right ? PP_CLOCK_RDTSCP : PP_CLOCK_RDTSC));
+    wrong_read_of_caller = is_right;
+    CHECK(pp_proven_clock(PP_CLOCK_RDTSCP) == PP_CLOCK_RDTSC);
+}
+
 static void invalid_arguments_are_refused(void)
 {
     CHECK(run_of(PP_TIMER_RDTSC, 1, -1, 0, 0) == -EINVAL);
@@ -243,6 +258,7 @@ int main(void)
     the_system_call_is_made();
     a_register_is_read_at_its_offset();
     a_sample_has_the_requested_calls();
+    a_clock_with_a_wrong_cpu_is_replaced();
     invalid_arguments_are_refused();
     one_clock_orders_all_stamps();
     if (n_cpus == 2)
