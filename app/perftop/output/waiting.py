@@ -317,7 +317,7 @@ class _Rivals:
     """PID and name of the tasks in `ran_s` that ran long enough to be named."""
     members_compete: bool
     """Whether the group's own tasks competed with each other."""
-    members_suffice: bool
+    members_explain_wait: bool
     """Whether the group's own tasks ran for nearly as long as it waited."""
     short_lived: ShortLivedProcesses | None
     """The processes that ran between two scans; None if other tasks explain the wait."""
@@ -347,8 +347,10 @@ def _find_rivals(
     if not (members_compete or explains_wait):
         neighbours = []  # these tasks ran too little to be the cause
         short_lived = _short_lived_processes(session, all_tasks, cpus, waiters.pids, min_run_s)
-    members_suffice = own_s >= MIN_NAMED_SHARE * wait_s
-    return _Rivals(ran_s, explains_wait, neighbours, members_compete, members_suffice, short_lived)
+    members_explain_wait = own_s >= MIN_NAMED_SHARE * wait_s
+    return _Rivals(
+        ran_s, explains_wait, neighbours, members_compete, members_explain_wait, short_lived
+    )
 
 
 def _find_reason(
@@ -395,7 +397,7 @@ def _find_reason(
     counted = rivals.short_lived is None
     cause_confidence = confidence(*WAIT_CAUSE, counted=counted) if awaited_tasks else "unknown"
     awaited_summary = next(iter(awaited_tasks), "")
-    if rivals.members_compete and not rivals.members_suffice:
+    if rivals.members_compete and not rivals.members_explain_wait:
         awaited_summary += " and others"
     return _WaitReason(
         culprit, awaited_tasks, awaited_summary, evidence, rivals.neighbours,
@@ -449,7 +451,7 @@ def _awaited_tasks(session: Session, waiters: _Waiters, rivals: _Rivals) -> tupl
             culprit += "" if is_sole else f" and {others}"
         names = [f"{name}[{pid}]", *([others] if others else [])]
         awaited_tasks += names if rivals.members_compete else [join_words(names)]
-    if rivals.members_compete and not (rivals.members_suffice or rivals.explains_wait):
+    if rivals.members_compete and not (rivals.members_explain_wait or rivals.explains_wait):
         culprit += " and other tasks"  # too short-lived to be sampled
         awaited_tasks += [] if rivals.neighbours else ["other tasks"]
     if not awaited_tasks and rivals.explains_wait:  # each ran too little to be named

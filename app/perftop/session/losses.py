@@ -110,7 +110,7 @@ class LossSums(NamedTuple):
         rises_s = {cause: lost_s.sum(keepdims=True) for cause, lost_s in by_cause.items()}
         measured = [cause for cause in by_cause if cause[0] in MEASURED_KINDS]
         for cause, rise_s in without_moved_losses(rises_s, measured).items():
-            if rise_s != rises_s[cause]:  # most rises are unchanged and stay exact
+            if rise_s != rises_s[cause]:  # all CPUs are scaled alike
                 by_cause[cause] = by_cause[cause] * (rise_s / rises_s[cause])
         wanted_s, waited_s = self.wanted_s - earlier.wanted_s, self.waited_s - earlier.waited_s
         return LossSums(wanted_s, waited_s, _nonzero(by_cause))

@@ -194,23 +194,23 @@ class Climb:
         return [(name, at_s) for name, at_s in points if at_s is not None]
 
 
-def steady_level(part: PhaseTrace, isa: str) -> Level | None:
+def steady_level(trace: PhaseTrace, isa: str) -> Level | None:
     """Returns the clock in the steady part of a phase; None if it has too few chunks."""
-    if not len(part.hz):
+    if not len(trace.hz):
         return None
-    begin_s = part.start_s[0] + (1 - STEADY_SHARE) * (part.end_s[-1] - part.start_s[0])
-    tail = part.start_s >= begin_s
-    hz, work = part.hz[tail], part.work_s[tail]
+    begin_s = trace.start_s[0] + (1 - STEADY_SHARE) * (trace.end_s[-1] - trace.start_s[0])
+    tail = trace.start_s >= begin_s
+    hz, work = trace.hz[tail], trace.work_s[tail]
     if len(hz) < STEADY_SECTIONS * SMOOTHING_CHUNKS:
         return None
     median_hz = weighted_quantile(hz, work, 0.5)
     sections = (np.array_split(values, STEADY_SECTIONS) for values in (hz, work))
     medians = [weighted_quantile(h, w, 0.5) for h, w in zip(*sections, strict=True)]
     error = max(abs(median - median_hz) for median in medians)
-    is_outside = np.abs(part.smooth[tail] - median_hz) > BAND_SHARE * median_hz
+    is_outside = np.abs(trace.smooth[tail] - median_hz) > BAND_SHARE * median_hz
     is_steady = work[is_outside].sum() <= MAX_OUTSIDE_SHARE * work.sum()
     low, high = weighted_quantile(hz, work, 0.05), weighted_quantile(hz, work, 0.95)
-    by_chain = weighted_quantile(part.chain_hz[tail], work, 0.5)
+    by_chain = weighted_quantile(trace.chain_hz[tail], work, 0.5)
     return Level(isa, median_hz, error, low, high, bool(is_steady), by_chain)
 
 
@@ -222,27 +222,27 @@ def weighted_quantile(values: Floats, weights: Floats, share: float) -> float:
     return float(values[order][min(index, len(values) - 1)])
 
 
-def fit_climb(part: PhaseTrace, steady_hz: float) -> tuple[float, list[float]]:
+def fit_climb(trace: PhaseTrace, steady_hz: float) -> tuple[float, list[float]]:
     """Returns the time in s at which the climb ended, and the length in s of each later burst in
     which the clock left the band. The end is chosen so that the least time is on the wrong side: in
     the band before the end, or outside the band after it. So a burst that is shorter than the
     steady time before it does not belong to the climb."""
-    is_outside = np.abs(part.smooth - steady_hz) > BAND_SHARE * steady_hz
-    length_s = part.end_s - part.start_s
+    is_outside = np.abs(trace.smooth - steady_hz) > BAND_SHARE * steady_hz
+    length_s = trace.end_s - trace.start_s
     wrong_s = np.concatenate([[0.0], np.cumsum(np.where(is_outside, -length_s, length_s))])
     first = int(np.argmin(wrong_s))
     edges = np.flatnonzero(np.diff(is_outside[first:].astype(int), prepend=0, append=0)) + first
     bursts = [
-        float(part.end_s[stop - 1] - part.start_s[start])
+        float(trace.end_s[stop - 1] - trace.start_s[start])
         for start, stop in zip(edges[::2], edges[1::2], strict=True)
     ]
-    return float(part.end_s[first - 1]) if first else 0.0, bursts
+    return float(trace.end_s[first - 1]) if first else 0.0, bursts
 
 
 def evaluate_run(answer: Mapping[str, Any], run: Mapping[str, Any]) -> Climb:
     phases = phase_traces(answer, run)
     isas = [phase["isa"] for phase in answer["phases"]]
-    levels = [steady_level(part, isa) for part, isa in zip(phases, isas, strict=True)]
+    levels = [steady_level(trace, isa) for trace, isa in zip(phases, isas, strict=True)]
     known_levels = [level for level in levels if level is not None]
     t90 = t99 = steady_s = None
     bursts_s: list[float] = []
@@ -255,22 +255,22 @@ def evaluate_run(answer: Mapping[str, Any], run: Mapping[str, Any]) -> Climb:
         if first.steady and since_s <= (1 - STEADY_SHARE) * begin.end_s[-1]:
             steady_s = since_s
     gaps: list[Gap] = []
-    for part in phases:
-        for i in np.flatnonzero(part.gap_s >= MIN_GAP_S).tolist():
-            length = float(part.gap_s[i])
+    for trace in phases:
+        for i in np.flatnonzero(trace.gap_s >= MIN_GAP_S).tolist():
+            length = float(trace.gap_s[i])
             kind = "short" if length <= MAX_HALT_S else "long"
-            kind = "preempted" if part.switches[i] else kind
-            halted = None if part.stopped_s is None else bool(part.stopped_s[i] > length / 2)
-            gaps.append(Gap(float(part.gap_at_s[i]), length, kind, halted))
+            kind = "preempted" if trace.switches[i] else kind
+            halted = None if trace.stopped_s is None else bool(trace.stopped_s[i] > length / 2)
+            gaps.append(Gap(float(trace.gap_at_s[i]), length, kind, halted))
     lost_at_switch_s = []  # compared with running at the new level at once
-    for part, level in zip(phases[1:], levels[1:], strict=True) if None not in levels[1:] else ():
+    for trace, level in zip(phases[1:], levels[1:], strict=True) if None not in levels[1:] else ():
         assert level is not None
-        is_soon = part.end_s <= part.start_s[0] + SWITCH_SPAN_S
-        chain_s = float(part.chain_s[is_soon].sum())
-        lost_s = chain_s - float(part.work_s[is_soon].sum()) / level.hz
+        is_soon = trace.end_s <= trace.start_s[0] + SWITCH_SPAN_S
+        chain_s = float(trace.chain_s[is_soon].sum())
+        lost_s = chain_s - float(trace.work_s[is_soon].sum()) / level.hz
         lost_at_switch_s.append(max(0.0, lost_s))
-    spans = sum(float(part.chain_s.sum()) for part in phases)
-    worked_s = sum(float((part.work_s / part.smooth).sum()) for part in phases)
+    spans = sum(float(trace.chain_s.sum()) for trace in phases)
+    worked_s = sum(float((trace.work_s / trace.smooth).sum()) for trace in phases)
     lost_share = max(0.0, 1 - worked_s / spans) if spans else 0.0
     first_hz, first_s = (begin.hz[0], begin.end_s[0]) if len(begin.hz) else (0.0, 0.0)
     return Climb(
