@@ -130,7 +130,7 @@ def renamed_tasks(count: int, _: Path) -> Work:
 
     def work() -> None:
         session = Session(machine.hello, History(machine.hello))
-        session.track_losses()
+        session.run.track_losses()
         for seq in range(count // 4):
             tasks = {str(cpu): [seq * 4 + cpu, f"t{seq}-{cpu}", 0.9] for cpu in range(4)}
             session.apply(machine.frame(seq, records={"tasks": tasks}))
@@ -147,7 +147,7 @@ def cpus(count: int, _: Path) -> Work:
 
     def work() -> None:
         session = Session(machine.hello, History(machine.hello))
-        session.track_losses()
+        session.run.track_losses()
         for part in (frames[:11], frames[11:]):
             for _ in session.apply_in_parts(part):
                 pass
@@ -186,7 +186,7 @@ def live_seconds(count: int, _: Path) -> Work:
 
     def work() -> None:
         session = Session(HELLO, History(HELLO))
-        session.track_losses()
+        session.run.track_losses()
         for seq in range(count):
             session.apply(frame(seq))
             if seq % 10 == 9:

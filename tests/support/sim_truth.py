@@ -43,7 +43,7 @@ def play_episodes(
     """Like `found_episodes`, without the cache."""
     source = SimSource(f"{spec},speed=max", sample_ns, selected, watch, events or None)
     session = Session(source.hello)
-    session.track_losses()
+    session.run.track_losses()
     over: list[Episode] = []
     cursor = 0
     end_ns = source.hello.raw_ns + seconds * SECOND

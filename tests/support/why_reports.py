@@ -9,12 +9,8 @@ from fakes import observe as sampled
 from perftop.output.report import Finding, Report
 from perftop.output.waiting import waiting_finding
 from perftop.output.why_text import lines
-from perftop.session.losses import (
-    WAIT_CAUSE,
-    CauseKey,
-    LossSums,
-    Totals,
-)
+from perftop.session.losses import WAIT_CAUSE, CauseKey, LossSums
+from perftop.session.run_sums import Totals
 from perftop.session.session import Session
 from perftop.session.task_times import TaskTimes
 
@@ -23,9 +19,8 @@ def empty_report(session: Session, job: str | None = None) -> Report:
     """Returns a report on the whole run, in which nothing was lost."""
     nothing = np.zeros(len(session.topology))
     losses = LossSums(nothing, nothing, {})
-    totals = Totals(
-        session.run.start_ns, session.now_ns, session.run_times, losses, 0, 0, session.run
-    )
+    run = session.run
+    totals = Totals(run.start_ns, session.now_ns, run.times, losses, run.span)
     return Report(
         session, totals, session.run_interval(), [], job, is_past=False, past_tense=False,
         is_whole_run=True,
@@ -54,7 +49,7 @@ def find_finding(result: Report, cause: CauseKey) -> Finding:
 def session_of_job(*threads: TaskTimes) -> Session:
     """Returns a session in which the threads of the job have these times."""
     session: Session = sampled(Machine(cores=2))[0]
-    session.track_losses()
-    session.run_times.threads = {(1, tid): times for tid, times in enumerate(threads, 1)}
-    session.run_times.job_has_waits = True
+    session.run.track_losses()
+    session.run.times.threads = {(1, tid): times for tid, times in enumerate(threads, 1)}
+    session.run.times.job_has_waits = True
     return session

@@ -161,6 +161,9 @@ class SampleReader:
         self.cores = Cores(hello, hello.cores if is_complete else core_lists(hello.topology))
         self.splitter = Splitter(self.counters, self.cores)
         self.position = {row.cpu: i for i, row in enumerate(hello.topology)}
+        chosen = self.position if hello.selected is None else hello.selected
+        self.selected = [position for cpu, position in self.position.items() if cpu in chosen]
+        """Indexes of the selected CPUs. Others are only read because they are siblings of these."""
         self.single_cpus = [[row.cpu] for row in hello.topology]
         """For each CPU, a list with only that CPU, for episodes of single CPUs."""
         self.online: Bools = np.array([row.online for row in hello.topology])
@@ -194,10 +197,6 @@ class SampleReader:
         reader._carried_s, reader._was_read = earlier._carried_s, earlier._was_read  # noqa: SLF001
         return reader
 
-    def start_like(self, earlier: SampleReader) -> None:
-        """Takes over the online CPUs and the used registers, before the first frame is read."""
-        self.online[:], self._taken_rows = earlier.online, earlier._taken_rows
-
     @property
     def nbytes(self) -> int:
         """Size in bytes of the state that copies do not share."""
@@ -209,13 +208,11 @@ class SampleReader:
         self.splitter.regroup(self.cores)
         self.turbo.regroup(self.cores)
 
-    def apply_note(self, note: wire.Note) -> None:
-        self.apply_hotplug(note)
-        self.apply_ownership(note)
-
-    def apply_hotplug(self, note: wire.Note) -> tuple[int, bool] | None:
-        """Applies a hotplug note. Returns the index of its CPU and whether the CPU is online now.
-        Returns None for other notes, and for CPUs that are not in hello and so have no rows."""
+    def apply_note(self, note: wire.Note) -> tuple[int, bool] | None:
+        """Applies a note about a CPU or its registers. For a hotplug note, returns the index of the
+        CPU and whether it is online now; None for CPUs that are not in hello and so have no
+        rows."""
+        self._apply_ownership(note)
         cpu, online = note.data.get("cpu"), bool(note.data.get("online"))
         row = self.position.get(cpu) if isinstance(cpu, int) else None
         if note.kind != "hotplug" or row is None:
@@ -225,7 +222,7 @@ class SampleReader:
             self.counters.differences.forget_cpu(row)
         return row, online
 
-    def apply_ownership(self, note: wire.Note) -> None:
+    def _apply_ownership(self, note: wire.Note) -> None:
         """Applies an untrusted note that another program started or stopped using registers."""
         cpus, keys = note.data.get("cpus"), note.data.get("counters")
         if note.kind not in {"taken", "given-back"}:

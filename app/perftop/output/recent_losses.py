@@ -21,8 +21,8 @@ from perftop.session.losses import (
     VERDICT_SPAN_NS,
     VERDICT_STEP_NS,
     WAIT_CAUSE,
-    Totals,
 )
+from perftop.session.run_sums import Totals
 from perftop.session.selection import max_read_ns
 from perftop.session.session import Session
 
@@ -33,7 +33,7 @@ def make_report(
     """Returns the report on the span of these totals; None if the session has just begun, or the
     span has no samples. `snapshot`: the tasks at its end."""
     has_just_begun = not is_past and totals.end_ns - session.run.start_ns < FIRST_VERDICT_NS
-    if has_just_begun or not totals.sample_count:
+    if has_just_begun or not totals.span.sample_count:
         return None
     interval = session.interval_for(totals, snapshot)
     return report(session, is_past=is_past, totals=totals, interval=interval)
@@ -53,7 +53,7 @@ class RecentLosses:
 
     def add_totals(self, session: Session) -> Totals:
         """Adds the losses until now to the history. Returns the totals since the start."""
-        totals, self.due_ns = session.totals(), session.now_ns + VERDICT_STEP_NS
+        totals, self.due_ns = session.run.totals(), session.now_ns + VERDICT_STEP_NS
         wanted_s = totals.losses.wanted_s + totals.losses.waited_s
         self.history.add_losses(totals.start_ns, totals.end_ns, wanted_s, totals.losses.by_cause)
         return totals

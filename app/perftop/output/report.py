@@ -30,7 +30,8 @@ from perftop.model.kinds import (
 )
 from perftop.model.smt import STATES
 from perftop.session.interval import Interval
-from perftop.session.losses import UNEXPLAINED, WAIT_CAUSE, CauseKey, KernelWork, LossSums, Totals
+from perftop.session.losses import UNEXPLAINED, WAIT_CAUSE, CauseKey, KernelWork, LossSums
+from perftop.session.run_sums import Totals
 from perftop.session.session import Session
 from perftop.session.task_times import JobTime
 
@@ -365,7 +366,7 @@ def _memory_clues(report: Report) -> Iterator[Clue]:
             "another node, which takes longer",
             "numactl --cpunodebind=N --membind=N; numastat -p PID shows where its memory is",
         )
-    delta, keys = session.run.delta, ("uncore_hz", "uncore_max_hz")
+    delta, keys = session.run.span.delta, ("uncore_hz", "uncore_max_hz")
     clock, highest = (session.counters.rates(delta, key) for key in keys)
     is_busy = job_mean(report, interval.values["util"]) >= MAX_SPARE_UTIL
     is_amd = session.hello.identity.vendor == "AuthenticAMD"
@@ -447,7 +448,7 @@ def _own_time_checks(report: Report) -> Iterator[Check]:
             wait_text += f", once {short_duration(times.longest_wait_s)} or longer"
         name = "tasks waiting for a CPU"
         yield _loss_check(report, "wait", name, wait_text, brief, "scheduler")
-    hard, soft = (session.counters.rates(session.run.delta, key) for key in INTERRUPT_COUNTERS)
+    hard, soft = (session.counters.rates(session.run.span.delta, key) for key in INTERRUPT_COUNTERS)
     if report.is_whole_run and hard is not None and soft is not None:
         interrupt_share = job_mean(report, hard + soft)
         if isfinite(interrupt_share):

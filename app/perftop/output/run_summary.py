@@ -119,7 +119,7 @@ def machine_state(session: Session) -> Line:
     }  # fmt: skip
     off_shares = []
     for key in (*GAUGES, *TURBO_OFF_GAUGES):
-        means = session.counters.rates(session.run.delta, key)
+        means = session.counters.rates(session.run.span.delta, key)
         if means is not None and len(means := means[np.isfinite(means)]):
             value = float(means.sum() if key.endswith("_w") else means.max())
             if key in GAUGES:
@@ -185,14 +185,14 @@ def summary_line(
     session: Session, counted: dict[str, dict[str, int]], elapsed_s: float,
     run: Line | None = None, footprint: JobFootprint | None = None,
 ) -> Line:  # fmt: skip
-    interval, extremes = session.run_interval(), session.distribution.finish()
+    interval, extremes = session.run_interval(), session.run.distribution.finish()
     machine = _measures(session, interval, session.selected, extremes.machine)
     reasons = machine.pop("why", {})
     losses: Line = {}
-    if session.tracks_losses:
+    if session.run.tracks_losses:
         # `causes`: the losses of busy CPUs or of the watched job, the largest first. `busy`: the
         # seconds in which all, one, several and none of the selected CPUs were busy.
-        sums, busy = session.lost_time(), session.busy_cpus
+        sums, busy = session.run.lost_time(), session.run.busy_cpus
         losses["causes"] = [
             {"kind": kind, "cause": cause, "lost_ratio": json_number(share),
              "lost_s": json_number(float(sums.by_cause[kind, cause].sum()))}
@@ -228,7 +228,7 @@ def summary_line(
         "probe_cpu_s": json_number(session.probe_cpu_s()),
         "lost": session.dropped_frames,
         "late": session.late_samples,
-        "suspect": session.suspect_samples,
+        "suspect": session.run.span.suspect_count,
     }
     if line["energy_j"] is None and "energy_j" in session.counters.columns:
         reasons["energy_j"] = UNREAD_REASON
@@ -238,11 +238,11 @@ def summary_line(
 def _other_tasks(session: Session, footprint: JobFootprint | None) -> Line | None:
     """Returns the mean number of CPUs that other processes used, and the process that used most;
     None without a command or without task records."""
-    seen_s = session.run_times.covered_s
-    if footprint is None or not session.run_times.tasks or seen_s <= 0:
+    seen_s = session.run.times.covered_s
+    if footprint is None or not session.run.times.tasks or seen_s <= 0:
         return None
     run_s_by_cpu: dict[tuple[int, str], dict[int, float]] = {}
-    for (pid, comm, cpu), times in session.run_times.tasks.items():
+    for (pid, comm, cpu), times in session.run.times.tasks.items():
         if cpu != UNKNOWN_CPU and pid not in footprint.pids and comm not in PERFTOP_NAMES:
             run_s_by_cpu.setdefault((pid, comm), {})[cpu] = times.run_s
     run_s = {task: sum(by_cpu.values()) for task, by_cpu in run_s_by_cpu.items()}
@@ -264,15 +264,15 @@ def _job_line(
     rows = [row for row in session.selected if session.topology[row].cpu in cpus]
     if footprint is None or not rows:
         return {"job": None, "rest": None}
-    ran_s = other_run_times(session.run_times.tasks, cpus, footprint.pids)
+    ran_s = other_run_times(session.run.times.tasks, cpus, footprint.pids)
     is_watched = session.neighbours.watched_job.name == str(footprint.root)
-    findings = report(session).findings if is_watched and session.tracks_losses else []
+    findings = report(session).findings if is_watched and session.run.tracks_losses else []
     blamed = [task[:2] for f in findings if f.cause == WAIT_CAUSE for task in f.culprit_tasks]
-    job_time = session.run_times.job_time()
+    job_time = session.run.times.job_time()
     job = _group_line(session, interval, extremes, rows) | {
         "seen_s": json_number(footprint.run_s), "waited_s": json_number(footprint.waited_s),
         "longest_wait_s": None if job_time is None
-        else json_number(session.run_times.longest_wait_s),
+        else json_number(session.run.times.longest_wait_s),
         "disk_s": json_number(footprint.disk_s),
         **{key: None if job_time is None else json_number(getattr(job_time, key))
            for key in ("quota_s", "stopped_s", "slept_s")},
@@ -310,7 +310,7 @@ def mean_busy_cpus(session: Session, interval: Interval, episode: Episode) -> fl
 
 def _energy_j(session: Session, key: str) -> float:
     """Returns the energy of all packages, or of their memory, in J; NaN if one is unknown."""
-    increments = session.counters.increments(session.run.delta, key)
+    increments = session.counters.increments(session.run.span.delta, key)
     return math.nan if increments is None else float(increments.sum())
 
 

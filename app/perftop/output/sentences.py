@@ -68,14 +68,14 @@ def job_name(session: Session, argv: Sequence[str] = ()) -> str | None:
     """Returns the name of the watched job: of its command, of its group, of the process's first
     thread or, if that is unknown, of most threads. None without a job. `argv`: the command, if the
     session does not know it."""
-    watched_job, threads = session.neighbours.watched_job, session.run_times.threads.values()
+    watched_job, threads = session.neighbours.watched_job, session.run.times.threads.values()
     if command := argv or session.command:
         busiest = max(threads, key=lambda thread: thread.run_s, default=None)
         return command_name(command, "" if busiest is None else busiest.comm)
     name = watched_job.name
     if name is None or not is_pid(name):
         return short_owner(name) if name is not None and is_group(name) else name
-    comms = {tid: thread.comm for (_, tid), thread in session.run_times.threads.items()}
+    comms = {tid: thread.comm for (_, tid), thread in session.run.times.threads.items()}
     comms = comms or {tid: thread.comm for tid, thread in watched_job.threads.items()}
     if not comms:
         return f"process {name}"

@@ -125,9 +125,9 @@ def ending_lines(
     lines = []
     if argv is not None:
         unicode, bar, cause_lines, findings = supports_unicode(), [], [], []
-        if session.tracks_losses:
+        if session.run.tracks_losses:
             why = replace(report(session, argv, is_past=True), seen_share=_seen_share(line))
-            bar, findings = time_use_lines(session.run_phases(), unicode=unicode), why.findings
+            bar, findings = time_use_lines(session.run.phases(), unicode=unicode), why.findings
             rows = [*cause_rows(why), []] if why.named_findings else []
             cause_lines = texts(rows, colour=False, unicode=unicode)
         is_watched = session.neighbours.watched_job.name == str(line["run"]["pid"])
@@ -144,7 +144,7 @@ def ending_lines(
     lines += ["", f"{elapsed_s:.3f} s, {samples} of {cpus}"]
     lines += _measure_lines(line, numbers)
     lines += _state_lines(line) if has_states(session, requested_keys) else []
-    shares = session.run.read_shares()
+    shares = session.run.span.read_shares()
     if partly_read := [number for number in numbers if number.key in shares]:
         lowest = min(shares[number.key] for number in partly_read)
         labels = ", ".join(number.label for number in partly_read)
@@ -172,7 +172,7 @@ def ending_lines(
     name, own_s = ("own", line["own_cpu_s"]) if has_own_time else ("probe", line["probe_cpu_s"])
     share_text = "" if own_s is None else f"{100 * own_s / elapsed_s:.1f} % of one CPU"
     cost = "n/a" if own_s is None else f"{own_s:.2f} s CPU ({share_text})"
-    dropped_count, suspect_count = session.dropped_frames, session.suspect_samples
+    dropped_count, suspect_count = session.dropped_frames, session.run.span.suspect_count
     return [
         *lines,
         f"{name} cost {cost} · dropped frames {dropped_count} · suspect samples {suspect_count}",

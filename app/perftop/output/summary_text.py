@@ -78,7 +78,7 @@ class Phase:
 def phase(session: Session, label: str) -> Phase:
     """Returns a phase with the session's sums since their last reset."""
     why, tally = report(session, is_past=True), EpisodeTally()
-    extremes = session.distribution.finish()
+    extremes = session.run.distribution.finish()
     for episode in why.episodes:
         tally.add(episode, session.now_ns)
     line = summary_line(session, tally.counts_by_cause, why.totals.elapsed_s)
@@ -101,7 +101,7 @@ def phase(session: Session, label: str) -> Phase:
         "type": "phase", "label": label, "start": session.unix_s(why.totals.start_ns),
         "answer": answer(why), **other_parts, "machine": machine,
         "lost_to_causes_ratio": json_number(why.lost_ratio),
-        "samples": why.totals.sample_count,
+        "samples": why.totals.span.sample_count,
     }  # fmt: skip
     return Phase(line, why)
 
@@ -127,7 +127,7 @@ class Phases(Follower):
 
     def on_hello(self, hello: wire.Hello) -> Session:
         session = Session(hello, summarises_cpus=self._by_cpu)
-        session.track_losses()
+        session.run.track_losses()
         self.has_reached_start = self._has_begun(session)
         return session
 
@@ -178,7 +178,7 @@ def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
         table = [f"from {time_of_day(whole.line['start'])} for {length}"]
         table += _phases_as_columns([whole], numbers, ("mean", *PERCENTILES, "min", "max"))
     samples = f"{count_noun(whole.line['samples'], 'sample')}, {whole.line['suspect']} suspect"
-    bar = time_use_lines(session.run_phases(), unicode=supports_unicode())
+    bar = time_use_lines(session.run.phases(), unicode=supports_unicode())
     return [
         *wrap_text(_sentences(phases, whole), WIDTH), "",
         *bar, *([""] if bar else []), *table, "",

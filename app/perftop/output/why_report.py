@@ -47,14 +47,8 @@ from perftop.output.waiting import (
     waiting_finding,
 )
 from perftop.session.interval import Interval
-from perftop.session.losses import (
-    QUOTA_CAUSE,
-    STOPPED_CAUSE,
-    UNEXPLAINED,
-    WAIT_CAUSE,
-    CauseKey,
-    Totals,
-)
+from perftop.session.losses import QUOTA_CAUSE, STOPPED_CAUSE, UNEXPLAINED, WAIT_CAUSE, CauseKey
+from perftop.session.run_sums import Totals
 from perftop.session.session import Session
 from perftop.session.task_times import RunTimes
 from perftop.session.values import lasting_reasons, names_by_reason, unknown_reason
@@ -79,7 +73,7 @@ def report(
     """Returns the report on a session, or on the part with these `totals` and this `interval`.
     `argv`: the command that perftop ran, which has ended. `is_past`: whether the span is over."""
     is_whole_run = totals is None
-    totals = totals or session.totals()
+    totals = totals or session.run.totals()
     share_seen, job = nan, job_name(session, argv)
     if is_whole_run and isfinite(session.command_cpu_s):
         seen_s = sum(thread.run_s for thread in totals.times.threads.values())

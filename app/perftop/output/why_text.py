@@ -122,7 +122,7 @@ class _Answer:
         """Returns the answer if no CPU time was used, or if it is unknown whether any was."""
         report = self.report
         if not isfinite(report.interval.values.mean("util", self.session.selected)):
-            is_sampled = report.totals.sample_count > report.totals.suspect_count
+            is_sampled = report.totals.span.sample_count > report.totals.span.suspect_count
             reason = "CPU utilisation cannot be read" if is_sampled else "there is no good sample"
             return [f"Whether {self.name} had work is not known: {reason}."]
         idle = "used no CPU time" if report.job else "was idle"
@@ -411,8 +411,9 @@ def _basis_sentence(report: Report) -> str:
     end = time_of_day(session.unix_s(report.totals.end_ns))
     totals = report.totals
     parts.append(f"{long_duration(report.span_ns)} until {end}")
-    text = f"{count_noun(totals.sample_count, 'sample')}, {totals.suspect_count} suspect"
-    parts.append(text if totals.suspect_count else count_noun(totals.sample_count, "good sample"))
+    samples, suspects = totals.span.sample_count, totals.span.suspect_count
+    text = f"{count_noun(samples, 'sample')}, {suspects} suspect"
+    parts.append(text if suspects else count_noun(samples, "good sample"))
     return ", ".join(parts)
 
 
@@ -455,7 +456,7 @@ def why_json(report: Report, run: Line | None) -> Line:
         "host": hello.host, "source": hello.source, "virtualisation": hello.virtualisation,
         "cpus": [session.topology[row].cpu for row in session.selected],
         "start": end - totals.elapsed_s, "end": end, "elapsed_s": json_number(totals.elapsed_s),
-        "samples": totals.sample_count, "suspect": totals.suspect_count,
+        "samples": totals.span.sample_count, "suspect": totals.span.suspect_count,
         "lost": session.dropped_frames,
         "run_ratio": json_number(report.seen_share),
     }  # fmt: skip

@@ -31,8 +31,8 @@ CHUNK_OVERHEAD = 5_500
 MAX_WAITING, MAX_WAITING_BYTES = 32, 1 << 16
 """Maximum number of frames, and of their bytes, that wait to be packed together. Packing many
 frames takes little longer than packing one."""
-TASK_FRAME_BYTES = 130
-"""Size in bytes of an entry of `Chunk.task_frames`."""
+RECORD_FRAME_BYTES = 130
+"""Size in bytes of an entry of `Chunk.record_frames`."""
 FRAME_OVERHEAD, ROWS_OVERHEAD = 500, 170
 """Sizes in bytes of a frame's objects, and of each block's objects, without content."""
 
@@ -166,8 +166,8 @@ class Chunk:
         self.packer_bytes = 0
         self._waiting_frames: list[wire.Frame] = []
         self._waiting_bytes, self._max_waiting_bytes = 0, max_waiting_bytes
-        self.task_frames: list[tuple[int, int]] = []
-        """Raw time and message index of each frame with a record of tasks."""
+        self.record_frames: list[tuple[int, int]] = []
+        """Raw time and message index of each frame with records."""
         self.first_ns, self.last_ns = sys.maxsize, 0
         """Raw times of the chunk's first and last message."""
         self._bytes = reader.nbytes + table.nbytes + CHUNK_OVERHEAD
@@ -183,10 +183,10 @@ class Chunk:
             self.pack_waiting_frames()
             self._pack([message])
             return
-        if "tasks" in message.records:
+        if message.records:
             index = len(self.messages) + len(self._waiting_frames)
-            self.task_frames.append((message.time_ns, index))
-            self._bytes += TASK_FRAME_BYTES
+            self.record_frames.append((message.time_ns, index))
+            self._bytes += RECORD_FRAME_BYTES
         self._waiting_frames.append(message)
         self._waiting_bytes += FRAME_OVERHEAD + sum(
             ROWS_OVERHEAD + len(rows.head) + len(rows.valid) + len(rows.values)

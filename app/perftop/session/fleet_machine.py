@@ -333,9 +333,9 @@ class LiveMachine(Follower):
 
     def on_hello(self, hello: wire.Hello) -> Session:
         session = Session(hello, summarises=False)
-        session.track_losses(losses_only=True)
+        session.run.track_losses(losses_only=True)
         self._offset_s, self._suspects, self._ended_episodes = inf, 0, []
-        self._losses = deque([(-inf, session.lost_time(), Counter())])
+        self._losses = deque([(-inf, session.run.lost_time(), Counter())])
         machine = self.machine
         machine.model = " ".join(hello.identity.name.split())
         machine.cpu_count, machine.core_count = len(session.selected), len(session.selected_cores())
@@ -358,10 +358,10 @@ class LiveMachine(Follower):
 
     def on_interval(self, interval: Interval) -> None:
         session, machine = self.session, self.machine
-        suspects = session.suspect_samples - self._suspects
-        self._suspects = session.suspect_samples
+        suspects = session.run.span.suspect_count - self._suspects
+        self._suspects = session.run.span.suspect_count
         now = interval.time if self._arrival_s is None else self._arrival_s
-        losses, past_losses = session.lost_time(), self._losses
+        losses, past_losses = session.run.lost_time(), self._losses
         lost_ratio = losses.minus(past_losses[-1][1]).lost_ratio
         numbers = {**read_numbers(session, interval), "lost": lost_ratio}
         machine.add_numbers(now, numbers, suspects)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain
 
 import numpy as np
@@ -22,7 +22,6 @@ from perftop.model.numbers import COUNTER_BY_NAME
 from perftop.model.sample_reader import SampleBatch, SampleReader
 from perftop.model.tasks import TaskSnapshot
 from perftop.session.chunks import CEILING_ROW, WEIGHT_ROW, Chunk, CounterRows, SampleTable
-from perftop.session.interval import Span
 from perftop.session.packing import Layouts, Packer
 
 MAX_BYTES = 100_000_000
@@ -341,18 +340,6 @@ class History:
         chunk.pack_waiting_frames()
         return map(Packer(self._layouts).unpack, tuple(chunk.messages))
 
-    def reader_at(self, reader: SampleReader, time_ns: int) -> SampleReader:
-        """Returns a reader with the online CPUs and the used registers of this moment. All else is
-        shared with `reader`."""
-        chunk = bisect_right(self._chunks, time_ns, key=lambda c: c.end_ns)
-        if chunk == len(self._chunks):
-            return reader
-        reader = reader.resume(self._chunks[chunk].reader)
-        for message in self._unpack(self._chunks[chunk]):
-            if isinstance(message, wire.Note) and message.time_ns < time_ns:
-                reader.apply_note(message)
-        return reader
-
     def span(self, time_ns: int, span_ns: int) -> tuple[int, int] | None:
         """Returns the start and end of an interval that ends with the newest sample at or before
         `time_ns`, with a length as close to `span_ns` as possible; None if its samples were
@@ -373,39 +360,51 @@ class History:
             return None
         return int(starts_ns[np.argmin(np.abs(starts_ns - (end_ns - span_ns)))]), end_ns
 
-    def reread(self, reader: SampleReader, begin_ns: int, end_ns: int) -> Span:
-        """Computes the samples between two moments from `span` again, with the current cores and
-        calibrations of `reader`, and returns their sums."""
+    def reread(
+        self, reader: SampleReader, begin_ns: int, end_ns: int
+    ) -> tuple[SampleReader, Iterator[SampleBatch]]:
+        """Returns the samples between two moments from `span`, computed again with the current
+        cores and calibrations of `reader`; and a reader that is in its state after the newest one
+        that was returned."""
         first = bisect_right(self._chunks, begin_ns, key=lambda c: c.end_ns)
         reader = reader.resume(self._chunks[first].reader)
-        span = Span.empty(reader, begin_ns)
-        for chunk in self._chunks[first:]:
-            frames: list[wire.Frame] = []
-            for message in self._unpack(chunk):
-                if isinstance(message, wire.Frame):
-                    frames.append(message)
-                if isinstance(message, wire.Note) or message.time_ns >= end_ns:
-                    _add_frames(frames, span)
-                    frames.clear()
-                if isinstance(message, wire.Note):
-                    reader.apply_note(message)
-                elif message.time_ns >= end_ns:
-                    return span
-            _add_frames(frames, span)
-        raise AssertionError("no such span")
+        return reader, self._batches(reader, self._chunks[first:], begin_ns, end_ns)
 
-    def task_records(self, after_ns: int, until_ns: int) -> list[tuple[int, TaskSnapshot]]:
-        """Returns the records of tasks after `after_ns` up to `until_ns`, with their raw times."""
-        records: list[tuple[int, TaskSnapshot]] = []
+    def _batches(
+        self, reader: SampleReader, chunks: Iterable[Chunk], begin_ns: int, end_ns: int
+    ) -> Iterator[SampleBatch]:
+        frames: list[wire.Frame] = []
+        newest_ns = begin_ns
+        for message in chain.from_iterable(map(self._unpack, chunks)):
+            is_end = isinstance(message, wire.Frame) and message.time_ns >= end_ns
+            if isinstance(message, wire.Frame):
+                frames.append(message)
+            if isinstance(message, wire.Note) or is_end or len(frames) == CHUNK_SAMPLES:
+                reader.skip([frame for frame in frames if frame.time_ns <= begin_ns])
+                frames = [frame for frame in frames if frame.time_ns > begin_ns]
+                yield from reader.batches(frames, newest_ns)
+                newest_ns, frames = frames[-1].time_ns if frames else newest_ns, []
+            if isinstance(message, wire.Note):
+                reader.apply_note(message)
+            if is_end:
+                return
+
+    def records(self, after_ns: int, until_ns: int) -> list[tuple[int, Mapping[str, object]]]:
+        """Returns the records of frames after `after_ns` up to `until_ns`, with their raw times."""
+        records: list[tuple[int, Mapping[str, object]]] = []
         for chunk in reversed(self._chunks):
-            for time_ns, index in reversed(chunk.task_frames):
-                snapshot = None
+            for time_ns, index in reversed(chunk.record_frames):
                 if after_ns < time_ns <= until_ns:
-                    snapshot = TaskSnapshot.from_records(chunk.records(index))
-                records += [(time_ns, snapshot)] if snapshot is not None else []
+                    records.append((time_ns, chunk.records(index)))
             if chunk.first_ns <= after_ns:
                 break
         return records[::-1]
+
+    def task_records(self, after_ns: int, until_ns: int) -> list[tuple[int, TaskSnapshot]]:
+        """Returns the records of tasks after `after_ns` up to `until_ns`, with their raw times."""
+        records = self.records(after_ns, until_ns)
+        snapshots = ((time_ns, TaskSnapshot.from_records(record)) for time_ns, record in records)
+        return [(time_ns, snapshot) for time_ns, snapshot in snapshots if snapshot is not None]
 
     def tasks_between(self, begin_ns: int, end_ns: int) -> TaskSnapshot:
         """Returns the mean of the records of tasks in this span; without any, the last one before
@@ -416,13 +415,6 @@ class History:
         if len(inside) > 1:
             return TaskSnapshot.mean(inside)
         return records[-1][1] if records else TaskSnapshot()
-
-
-def _add_frames(frames: Sequence[wire.Frame], span: Span) -> None:
-    """Reads frames again, and adds the samples that end after the start of the span."""
-    span.reader.skip([frame for frame in frames if frame.time_ns <= span.start_ns])
-    for batch in span.reader.batches([f for f in frames if f.time_ns > span.start_ns]):
-        span.add(batch, 0, len(batch))
 
 
 def fill_covered_bins(rates: Floats, read_s: Floats, bin_s: Floats) -> Floats:

@@ -100,6 +100,8 @@ class Span:
     delta: Delta
     start_ns: int
     sample_count: int = 0
+    suspect_count: int = 0
+    """Number of samples with suspect counters, summed over CPUs."""
     _lost_sums: Floats | None = None
     """(2, CPUs): numerators and denominators of `lost_ratio`. They are summed for each sample,
     because ceilings change between samples."""
@@ -122,6 +124,8 @@ class Span:
         if len(doubted_samples) and self._good_sums is None and doubted_samples[0] > 0:
             self.add(batch, first, first := first + int(doubted_samples[0]))
             doubted_samples = doubted_samples - doubted_samples[0]
+        if len(doubted_samples):
+            self.suspect_count += batch.suspect_cpus(first, last)
         part = slice(first, last)
         values = batch.values
         if len(doubted_samples) and self._good_sums is None:
@@ -160,7 +164,8 @@ class Span:
             trusted_delta = trusted_delta.minus(earlier._trusted_delta or earlier.delta)
         return Span(
             self.reader, self.delta.minus(earlier.delta), start_ns,
-            self.sample_count - earlier.sample_count, lost_sums, good_sums,
+            self.sample_count - earlier.sample_count, self.suspect_count - earlier.suspect_count,
+            lost_sums, good_sums,
             self._missing_counts - earlier._missing_counts, trusted_delta,
         )  # fmt: skip
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,7 +38,6 @@ from perftop.model.delta import add_samples, first_true
 from perftop.model.evaluation import LOSS_PARTS, LostSeconds
 from perftop.model.kinds import STEAL_CAUSE, Episode
 from perftop.session.episodes import LATE_NS
-from perftop.session.interval import Span
 from perftop.session.loss_history import KINDS_BY_LOSS, MEASURED_KINDS, without_moved_losses
 from perftop.session.task_times import RunTimes
 
@@ -360,10 +359,6 @@ class Losses:
         return np.asarray(during[:, None] & cpus)
 
 
-# --- The losses of a stream over one span of time, on which `why` reports. The sums of the last
-# seconds are the difference of two totals. The sums of a past span are computed again from history.
-
-
 @dataclass(frozen=True)
 class TaskTimeSpan:
     """A span of time with the times of its tasks: a run, its last seconds, or a phase of a job."""
@@ -376,30 +371,6 @@ class TaskTimeSpan:
     @property
     def elapsed_s(self) -> float:
         return (self.end_ns - self.start_ns) / 1e9
-
-
-@dataclass(frozen=True)
-class Totals(TaskTimeSpan):
-    """The times and losses of a span. Those of a session's run grow; `copy` returns fixed ones."""
-
-    losses: LossSums
-    sample_count: int
-    suspect_count: int
-    """Number of samples with suspect counters, summed over CPUs."""
-    span: Span
-
-    def copy(self) -> Totals:
-        return replace(self, times=self.times.copy(), span=self.span.copy())
-
-    def minus(self, earlier: Totals) -> Totals:
-        """Returns the totals after the end of `earlier`, which must have the same start."""
-        times = self.times.minus(earlier.times, (self.end_ns - earlier.end_ns) / 1e9)
-        return Totals(
-            earlier.end_ns, self.end_ns, times,
-            self.losses.minus(earlier.losses), self.sample_count - earlier.sample_count,
-            self.suspect_count - earlier.suspect_count,
-            self.span.minus(earlier.span, earlier.end_ns),
-        )  # fmt: skip
 
 
 # --- Likely reasons for losses whose cost is not measured.

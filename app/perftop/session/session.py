@@ -12,26 +12,23 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-import numpy as np
-
 from perfprobe import wire
-from perftop.base.arrays import Bools, Floats
+from perftop.base.arrays import Bools
 from perftop.base.text import long_duration
 from perftop.detect.engine import RunningEpisodes
 from perftop.detect.pipeline import Detection
+from perftop.model.control_groups import Quotas
 from perftop.model.differences import suspended_ns
 from perftop.model.kinds import Episode
-from perftop.model.numbers import MACHINE
 from perftop.model.sample_reader import SampleBatch, SampleReader, record_indexes, task_snapshots
 from perftop.model.smt import Calibration
-from perftop.model.tasks import TaskSnapshot, ThreadActivity
+from perftop.model.tasks import TaskSnapshot, ThreadActivity, WatchedJob
 from perftop.session import episodes
 from perftop.session.episodes import MAX_MARKS, EpisodeLog
 from perftop.session.history import MAX_TASKS_AGE_NS, History
-from perftop.session.interval import Distribution, Interval, Span, Tasks
-from perftop.session.losses import SPLIT_LOCK_CAUSE, CauseKey, Losses, LossSums, RecordHints, Totals
-from perftop.session.run_phases import BusyCpus, JobMoment, JobMoments, RunPhase, phases
-from perftop.session.task_times import RunTimes
+from perftop.session.interval import Interval, Span, Tasks
+from perftop.session.losses import RecordHints
+from perftop.session.run_sums import RunSums, Totals
 
 MAX_BATCH = 256
 """Maximum number of frames that are read ahead and computed at once. Larger batches are hardly
@@ -79,23 +76,16 @@ class Session:
         self.position = self.reader.position
         self.online = self.reader.online
         self.topology = list(hello.topology)
-        selected = self.position if hello.selected is None else hello.selected
-        self.selected = [position for cpu, position in self.position.items() if cpu in selected]
-        """Indexes of the selected CPUs. Others are only read because they are siblings of these."""
+        self.selected = self.reader.selected
         self._max_batch = max_batch(hello)
         self.detector = RunningEpisodes()
         self.log = EpisodeLog(self.detector, hello.sample_ns)
-        self._known_log = self.log
-        """The log with the causes of losses; for a past span, the log of the whole session."""
         self._detection = Detection(self.reader, self.detector, kinds, is_shown=history is not None)
         self.neighbours, self.ramps = self._detection.neighbours, self._detection.ramps
-        self.quotas = self._detection.quotas.quotas
         self.warnings: list[str] = []
         """Warnings from the probe and this session, newest last. Each creates a new list."""
         self.last_warning_ns = 0
         self.hotplugs: deque[wire.Note] = deque(maxlen=MAX_HOTPLUGS)
-
-        self._summarises, self._summarises_cpus = summarises, summarises_cpus
         self._seq = 0
         self._resting_cpus: Bools | None = None
         """Mask of the CPUs at rest in the last interval."""
@@ -105,10 +95,12 @@ class Session:
         """Untrusted command of the watched job; [] if it was running before the recording."""
         self.command_cpu_s = float("nan")
         """CPU time in s of that command, once it has ended; NaN where unknown."""
-        self.tracks_losses = self._tracks_run = False
-        """Whether losses and times of tasks are added up."""
-        self._start_sums()
-        self._span = self.run
+        self.hints = RecordHints()
+        self.run = RunSums(
+            self.reader, self.now_ns, self.neighbours.watched_job, self._detection.quotas.quotas,
+            self.hints, self._causes, summarises=summarises, by_cpu=summarises_cpus,
+        )  # fmt: skip
+        self._span = self.run.span
         """Sums over the current interval. Until an interval has ended, these are those of `run`."""
 
         self.newest_samples: tuple[SampleBatch, int, int] | None = None
@@ -119,7 +111,6 @@ class Session:
         self.snapshot = TaskSnapshot()
         """The latest record of the tasks on each CPU."""
         self._snapshot_ns = 0
-        self.hints = RecordHints()
         self.details: dict[str, dict[str, object]] = {}
         """Details of processes by PID, as received, newest last."""
         self._factors: dict[str, list[float]] = {}
@@ -129,15 +120,6 @@ class Session:
         and the total suspended time until then in ns."""
         self.caches = defaultdict[str, dict[Any, Any]](dict)
         """Caches of the screen, by name. They may refer to the session, with which they end."""
-
-    def _start_sums(self) -> None:
-        cpus = [*self.position]
-        self.distribution = Distribution(self.selected, by_cpu=self._summarises_cpus)
-        self.run = Span.empty(self.reader, self.now_ns)
-        self._losses, self.busy_cpus = Losses(cpus), BusyCpus()
-        self.run_times = RunTimes(cpus, self.quotas, self.selected)
-        self._moments = JobMoments()
-        self.suspect_samples = 0
 
     # --- Applying messages.
 
@@ -203,18 +185,14 @@ class Session:
         self._mark_suspension(frame)
         if self.history is not None:
             self.history.keep_baseline(frame, self.reader)
-        self._span.start_ns = self.run.start_ns = frame.time_ns
+        self.run.begin(frame.time_ns, self.snapshot)
 
     def _apply_samples(self, batch: SampleBatch, first: int, due_ns: int) -> int:
         """Applies samples of a batch, from `first` to the end of a part. Returns the next index."""
         if not first:
             self._warn_of_changed_factors(int(batch.time_ns[0]))
         last = min(len(batch), first + 1 + int(batch.time_ns[first:].searchsorted(due_ns)))
-        if self.neighbours.watched_job.name is not None:
-            last = first + 1  # only the job's newest record is used
-        elif self.tracks_losses and last > first + 1:
-            times = batch.since_ns[first:last], batch.time_ns[first:last]
-            last = first + self._losses.room_for_samples(*times)
+        last = first + self.run.room_for_samples(batch, first, last)
         last, ended_episodes = self._detection.process(batch, first, last)
         self.log.add_ended(ended_episodes)
         newest_frame = batch.frames[last - 1]
@@ -226,37 +204,16 @@ class Session:
         if self.history is not None:
             self.history.keep_samples(batch, first, last, self.reader)
         self.run.add(batch, first, last)
-        if self._span is not self.run:
+        if self._span is not self.run.span:
             self._span.add(batch, first, last)
-        if len(batch.doubted_samples):
-            self.suspect_samples += batch.suspect_cpus(first, last)
-        if self._summarises:
-            self.distribution.add(batch, first, last)
-        snapshot_before = self.snapshot
         for index in batch.cached(record_indexes):
-            if not first <= index < last:
-                continue
-            frame = batch.frames[index]
-            snapshot = batch.cached(task_snapshots).get(index)
-            self._apply_records(frame, snapshot)
-            if snapshot is not None and self.tracks_losses:
-                since_ns, until_ns = self.run.start_ns, frame.time_ns
-                ran_s, waited_s = self.run_times.add_snapshot(snapshot, since_ns, until_ns)
-                if self.neighbours.watched_job.name is None:
-                    self._losses.add_wait(waited_s, ran_s)
-            self._mark_suspension(frame)
+            if first <= index < last:
+                self._apply_records(batch.frames[index], batch.cached(task_snapshots).get(index))
+                self._mark_suspension(batch.frames[index])
         watched_job = self.neighbours.watched_job
         if watched_job.time_ns == self.now_ns:
             new_activity = (thread.latest_activity() for thread in watched_job.last_threads)
             self._watched_activity = sum(new_activity, self._watched_activity)
-        if self._tracks_run:
-            util = np.where(self.online, batch.values["util"][first:last], np.nan)
-            span_s = (batch.time_ns[first:last] - batch.since_ns[first:last]) / 1e9
-            snapshots = batch.cached(task_snapshots).items()
-            new_snapshots = {i - first: tasks for i, tasks in snapshots if first <= i < last}
-            self.busy_cpus.add(util[:, self.selected], span_s, {0: snapshot_before} | new_snapshots)
-        if self.tracks_losses:
-            self._add_losses(batch, first, last)
         return last
 
     def _warn_of_changed_factors(self, now_ns: int) -> None:
@@ -299,10 +256,10 @@ class Session:
         elif isinstance(message, wire.Note):
             if self.history is not None:
                 self.history.keep(message, self.reader)
-            self.reader.apply_ownership(message)
+            change = self.reader.apply_note(message)
             if message.kind == "hotplug":
                 self.hotplugs.append(message)
-                if (change := self.reader.apply_hotplug(message)) is not None:
+                if change is not None:
                     row, online = change
                     self.topology[row] = wire.row_after_hotplug(message, self.topology[row])
                     cpu = self.topology[row].cpu
@@ -311,7 +268,7 @@ class Session:
                     ended = self.detector.apply_hotplug(cpu, message.time_ns, online=online)
                     self.log.add_ended(ended)
             if message.kind == "run-start" and str(message.data.get("pid")) == self.hello.watch:
-                self.run_times.job.start(int(self.hello.watch))
+                self.run.times.job.start(int(self.hello.watch))
                 argv = message.data.get("argv")
                 self.command = [*map(str, argv)] if isinstance(argv, list) else []
             if message.kind == "run-end" and str(message.data.get("pid")) == self.hello.watch:
@@ -325,8 +282,8 @@ class Session:
                 self._span = Span.empty(self.reader, message.time_ns)
             if (label := episodes.mark_label(message)) is not None:
                 self.log.add_mark(message.time_ns, label)
-                if self._tracks_run and message.kind != "gap":
-                    self._moments.add_mark(message.time_ns, label, self.run_times)
+                if message.kind != "gap":
+                    self.run.add_mark(message.time_ns, label)
 
     def _warn(self, time_ns: int, text: str) -> None:
         self.warnings = [*self.warnings, text[: episodes.MAX_WARNING_LENGTH]][-MAX_WARNINGS:]
@@ -337,7 +294,7 @@ class Session:
     def take_interval(self) -> Interval:
         """Returns the interval since the last call, and starts the next one."""
         span, self._span = self._span, Span.empty(self.reader, self.now_ns)
-        if span is self.run:
+        if span is self.run.span:
             span = span.copy()  # the interval's arrays are views, and the run continues
         self._seq += 1
         interval = self._interval(span)
@@ -359,7 +316,7 @@ class Session:
 
     def run_interval(self) -> Interval:
         """Returns the numbers of the whole run so far."""
-        return replace(self._interval(self.run), sample_count=self.frames)
+        return replace(self._interval(self.run.span), sample_count=self.frames)
 
     def interval_for(self, totals: Totals, snapshot: TaskSnapshot) -> Interval:
         """Returns the numbers of the span of these totals. `snapshot`: the tasks at its end."""
@@ -374,7 +331,10 @@ class Session:
         if self.history is None or bounds is None:
             return None
         begin_ns, end_ns = bounds
-        span = self.history.reread(self.reader, begin_ns, end_ns)
+        reader, batches = self.history.reread(self.reader, begin_ns, end_ns)
+        span = Span.empty(reader, begin_ns)
+        for batch in batches:
+            span.add(batch, 0, len(batch))
         snapshot = self.history.tasks_between(begin_ns, end_ns)
         return span.interval(end_ns, self.unix_s(end_ns), 0, snapshot)
 
@@ -386,96 +346,41 @@ class Session:
     def reset_sums(self) -> None:
         """Resets all sums of the run, which start again with the next sample. Calibrations,
         episodes and marks are kept."""
-        job = self.run_times.job
-        job.reset()
-        self._start_sums()
-        self.run_times.job, self.frames = job, min(self.frames, 1)
-
-    def track_losses(self, *, losses_only: bool = False) -> None:
-        """Starts to add up the times of tasks and the time lost to each cause, for `lost_time` and
-        `run_times`. On a big machine, this takes milliseconds of CPU time per second.
-        `losses_only`: omits `busy_cpus` and `run_phases`, which only the summary of a run shows."""
-        self.tracks_losses, self._tracks_run = True, not losses_only
-
-    def _add_losses(self, batch: SampleBatch, first: int, last: int) -> None:
-        losses, now_ns, watched_job = self._losses, self.now_ns, self.neighbours.watched_job
-        run_s, part = None, slice(first, last)
-        if watched_job.name is not None:
-            run_s, waited_s = self.run_times.add_job_record(watched_job, now_ns)
-            # An upper bound of the time for which one task waited for a disk. The kernel averages
-            # I/O pressure over the CPUs that are not idle, which include those whose tasks wait.
-            stalls_s = self.counters.increments(batch.delta[part], MACHINE["pressure_io"].counter)
-            if stalls_s is not None:
-                cpus = np.minimum(1 + np.nansum(batch.values["util"][part], 1), len(self.position))
-                self.run_times.io_stall_s += float(np.nansum(stalls_s[:, 0] * cpus))
-            losses.add_wait(waited_s)
-            if watched_job.time_ns == now_ns and self._tracks_run:
-                self._moments.add_moment(now_ns, self.run_times)
-        losses.add(batch.lost.samples(part), batch.since_ns[part], batch.time_ns[part], run_s)
-        if (oldest_ns := losses.oldest_due_ns(now_ns)) is not None:
-            losses.settle(self._causes_since(oldest_ns), now_ns)
-
-    def totals(self) -> Totals:
-        """Returns the totals since the start. Requires `track_losses` at the start."""
-        times = self.run.start_ns, self.now_ns, self.run_times
-        counts = max(0, self.frames - 1), self.suspect_samples
-        return Totals(*times, self.lost_time(), *counts, self.run)
-
-    def run_phases(self) -> list[RunPhase]:
-        """Returns the watched job's phases since the start. Requires `track_losses` before."""
-        start = JobMoment(self.run.start_ns, None, RunTimes([*self.position]))
-        end = JobMoment(self.now_ns, None, self.run_times.copy(job_only=True))
-        return phases(self._moments, start, end)
+        self.run.reset(self.now_ns)
+        self.frames = min(self.frames, 1)
 
     def totals_between(self, start_ns: int, end_ns: int) -> Totals | None:
         """Returns the totals between two raw times in ns, added up again from history with the
         episodes known now; None if history lacks the samples."""
-        session = Session(self.hello, summarises=False)
-        session.track_losses()
-        job = session.run_times.job
-        job.root, job.is_past_start = self.run_times.job.root, True
-        session._known_log = self.log  # losses are attributed while the samples are added
-        session.reader.start_like(self.past.reader_at(self.reader, start_ns))
-        deque(session.apply_in_parts(self.past.frames(start_ns, end_ns)), maxlen=0)
-        if session.frames < 2:
+        if (bounds := self.past.span(end_ns, end_ns - start_ns)) is None:
             return None
-        totals = session.totals()
-        totals.span.reader = self.reader.resume(session.reader)  # with the current calibrations
-        return replace(totals, start_ns=max(start_ns, self.past.begin_ns or 0))
+        begin_ns, end_ns = bounds
+        reader, batches = self.past.reread(self.reader, begin_ns, end_ns)
+        job, quotas = WatchedJob(self.hello.watch), Quotas()
+        sums = RunSums(reader, begin_ns, job, quotas, self.hints, self._causes)
+        sums.track_losses(losses_only=True)
+        sums.times.job.root = self.run.times.job.root
+        if begin_ns > self.run.start_ns:  # read the counts at the start of the span
+            sums.times.job.is_past_start = True
+            for time_ns, records in self.past.records(begin_ns - MAX_TASKS_AGE_NS, begin_ns):
+                job.read_record(records, time_ns)
+                quotas.read_records(records)
+                sums.times.job.add_record(job, time_ns)
+            sums.reset(begin_ns)
+        for batch in batches:
+            first = 0
+            for last in sorted({*(i + 1 for i in batch.cached(record_indexes)), len(batch)}):
+                newest_frame = batch.frames[last - 1]
+                job.read_record(newest_frame.records, newest_frame.time_ns)
+                quotas.read_records(newest_frame.records)
+                sums.add(batch, first, last)
+                first = last
+        return sums.totals()
 
-    def lost_time(self) -> LossSums:
-        """Returns the losses since the start, by cause, of the watched job or, without a job, of
-        the selected CPUs. Requires `track_losses` at the start."""
-        assert self.tracks_losses
-        sums = self._losses.sums(self._causes_since(self._losses.unsettled_ns))
-        if len(self.selected) < len(self.position) and self.neighbours.watched_job.name is None:
-            sums = sums.only_cpus(self.selected)
-        times = self.run_times
-        if times.was_throttled:  # `tasks` is slow on a big machine
-            sums = sums.with_quotas(times.throttled_by_cpu(times.threads or times.tasks))
-        blocked_s, start_ns, now_ns = times.by_cpu("blocked_s"), self.run.start_ns, self.now_ns
-        interrupts_s: dict[CauseKey, Floats] = {}
-        stalled_s: dict[CauseKey, float] = {}
-        if blocked_s.any() or any(kind == "interrupt" for kind, _ in sums.by_cause):
-            for episode in self.episodes(start_ns, now_ns):
-                cause, taken_s = (episode.kind, episode.cause), np.zeros(len(self.position))
-                if episode.kind == "interrupt":
-                    seconds = episode.lost_share * episode.span_s(start_ns, now_ns)
-                    taken_s[self.position[episode.cpus[0]]] = seconds
-                    interrupts_s[cause] = interrupts_s.get(cause, 0.0) + taken_s
-                elif episode.kind == "memory-stall":
-                    seconds = episode.lost_s(now_ns, start_ns)
-                    stalled_s[cause] = stalled_s.get(cause, 0.0) + seconds
-        sums = sums.with_interrupts(interrupts_s, (now_ns - start_ns) / 1e9)
-        if times.threads:
-            sums = sums.with_stops(times.by_cpu("stop_loss_s"))
-            split_s = times.split_locks_by_cpu(self.hints.split_lock_tids())
-            sums = sums.with_stops(split_s, SPLIT_LOCK_CAUSE)
-        return sums.with_blocked(stalled_s, blocked_s)
-
-    def _causes_since(self, since_ns: int) -> list[Episode]:
-        """Returns the episodes since a raw time, and the climbs that will probably be ramps."""
-        return [*self.episodes(since_ns, self.now_ns), *self.ramps.unfinished_climbs()]
+    def _causes(self, since_ns: int, until_ns: int) -> list[Episode]:
+        """Returns the episodes between two raw times, and the climbs that will probably be
+        ramps."""
+        return [*self.episodes(since_ns, until_ns), *self.ramps.unfinished_climbs()]
 
     # --- Episodes.
 
@@ -493,7 +398,7 @@ class Session:
         return self.log.marks
 
     def episodes(self, since_ns: int, until_ns: int) -> list[Episode]:
-        return self._known_log.in_range(since_ns, until_ns)
+        return self.log.in_range(since_ns, until_ns)
 
     @property
     def until_ns(self) -> int:
@@ -555,4 +460,4 @@ class Session:
         column = self.counters.columns.get("probe_cpu_s")
         if column is None:
             return float("nan")
-        return float(self.run.delta.tables[column.block].increments[0, column.index])
+        return float(self.run.span.delta.tables[column.block].increments[0, column.index])

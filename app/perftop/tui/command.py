@@ -126,7 +126,7 @@ class CommandSource(LiveSource):
         if self.measurement is not None:
             self.measurement.begin(hello)
         session = super().on_hello(hello)
-        session.track_losses()
+        session.run.track_losses()
         return session
 
     def accepts(self, message: wire.Message) -> bool:

@@ -138,7 +138,7 @@ def notes(recording: AnyRecording) -> Iterator[wire.Note]:
     """Yields notes of all episodes, marks and losses as a live session lists them, with progress
     notes in between. Episodes that are running at the end are last."""
     session, cursor = Session(recording.hello, summarises=False), 0
-    session.track_losses(losses_only=True)
+    session.run.track_losses(losses_only=True)
     recent_losses = RecentLosses(session)
     last_mark = last_loss = None
     last_sums_ns = 0

@@ -330,7 +330,7 @@ class LiveSource(StreamSource):
             self.is_paused = False
             self.show_notice(f"{text} · {recorded}" if recorded else text)
         session = Session(hello, History(hello), summarises=self.summarises)
-        session.track_losses(losses_only=True)
+        session.run.track_losses(losses_only=True)
         self._recorder = None
         return session
 

@@ -110,9 +110,9 @@ class Stat(MeasuredConsumer):
         session = super().on_hello(options.labelled_hello(self._args, hello))
         self._fields = with_events(session, self._fields, self._metrics)
         if self.job is not None:
-            session.track_losses()
+            session.run.track_losses()
         elif not self._args.json:
-            session.track_losses(losses_only=True)
+            session.run.track_losses(losses_only=True)
         height = SCREEN_LINES
         if self.out.isatty():
             height = shutil.get_terminal_size((80, SCREEN_LINES)).lines
@@ -199,7 +199,7 @@ class Why(MeasuredConsumer):
 
     def on_hello(self, hello: wire.Hello) -> Session:
         session = super().on_hello(hello)
-        session.track_losses(losses_only=self.job is None)
+        session.run.track_losses(losses_only=self.job is None)
         if self.duration_ns is not None:
             show_progress(f"watching for {long_duration(self.duration_ns)} …")
         return session
@@ -223,7 +223,7 @@ class Why(MeasuredConsumer):
         else:
             colour, unicode = supports_colour(self.out), supports_unicode()
             lines = why_text.lines(findings, colour=colour, unicode=unicode)
-            bar = time_use_lines(session.run_phases(), unicode=unicode) if job is not None else []
+            bar = time_use_lines(session.run.phases(), unicode=unicode) if job is not None else []
             lines[1:1] = ["", *bar] if bar else []
         self.out.write("".join(f"{line}\n" for line in lines))
         self.out.flush()

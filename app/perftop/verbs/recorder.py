@@ -264,7 +264,7 @@ class CommandSummary(Follower):
     def begin(self, hello: wire.Hello) -> None:
         self.measurement.admit(hello)
         self.process([hello])
-        self.session.track_losses()
+        self.session.run.track_losses()
 
     def measure(self, message: wire.Message) -> None:
         """Measures a message of the recording. While the command runs, this is done in batches,

@@ -263,7 +263,7 @@ def test_scaled_counts_prove_no_halt(
     """The busy time is exact; reference cycles were counted for a tenth of it."""
     perf = [replace(counter, origin="perf") for counter in (synth.REF, synth.CYCLES)]
     machine = RateStream(KIND, [*MULTIPLEXING, *perf, BUSY, STEAL])
-    machine.session.track_losses()
+    machine.session.run.track_losses()
     counted: dict[str, Any] = {"perf_enabled_s": 1.0, "busy_s": 1.0}
     machine.advance(3, perf_running_s=1.0, ref=TSC, cycles=3e9, **counted)
     machine.advance(5, perf_running_s=running, ref=running * 0.9 * TSC, cycles=running * 2.7e9)

@@ -176,7 +176,7 @@ def test_only_counts_of_the_first_source_are_added() -> None:
 def test_a_line_without_a_device_has_its_name_and_its_remedy(line: str, remedy: str) -> None:
     """Corrected errors of a failing DIMM cause machine check interrupts without a number."""
     cpu = Flooded()
-    cpu.session.track_losses()
+    cpu.session.run.track_losses()
     cpu.machine.loads = {0: CpuLoad(util=1.0)}
     for _ in range(4):
         cpu.flood([0.8, 0.2, 0.0, [["local timer interrupts", 9000], [line, 4000]], []])

@@ -63,7 +63,7 @@ def test_frames_determine_the_factor(counter: str, true: float, believed: list[f
     # From here on all samples are valid.
     a, b, c = (float(np.mean(part)) for part in zip(*MIXED, strict=True))
     session, interval = play(counter, true, [true], MIXED)
-    assert session.suspect_samples == 0
+    assert session.run.span.suspect_count == 0
     assert interval.split.states[0].tolist() == pytest.approx([1 - a - b - c, a, b, c], abs=1e-4)
 
 

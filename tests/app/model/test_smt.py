@@ -79,7 +79,7 @@ def test_states_match_any_schedule_despite_skew_and_quanta(
     ticks = 200_000_000
     pieces = [*schedule(parts, ticks), (10**6, False, False)]
     session, interval = play(pieces, [ticks, ticks + skew], offset)
-    assert session.suspect_samples == 0
+    assert session.run.span.suspect_count == 0
     result = interval.split.states[0]
     truth = [length / ticks for length, *_ in pieces[:4]]
     assert result == pytest.approx(truth, abs=5e-4)
@@ -100,7 +100,7 @@ def test_implausible_counts_are_suspect_instead_of_clamped() -> None:
         session.apply(synth.frame(greeting, seq, values))
     interval = session.take_interval()
     assert np.isnan(interval.split.states).all()
-    assert session.suspect_samples == 2
+    assert session.run.span.suspect_count == 2
     assert interval.suspect_counters[0] == {("one_thread", Doubt.OUTSIDE)}
     assert interval.values["util"] == pytest.approx([0.2, 0.2])  # the reference clock is valid
 
@@ -116,7 +116,7 @@ def test_two_estimates_may_differ_by_the_delay_between_reads(
     half, alone = [int(0.5 * ticks)] * 2, [int(0.3 * ticks), int((0.3 - difference) * ticks)]
     session.apply(synth.frame(greeting, 0, {"ref": [0, 0], "one_thread": [0, 0]}))
     session.apply(synth.frame(greeting, 1, {"ref": half, "one_thread": alone}))
-    assert session.suspect_samples == suspects
+    assert session.run.span.suspect_count == suspects
 
 
 unit = st.floats(min_value=0, max_value=1)
@@ -193,7 +193,7 @@ def test_siblings_read_over_different_spans_have_unknown_states() -> None:
     assert interval.values["util"].tolist() == [0.5, 0.5]
     assert np.isnan(interval.split.states).all()
     assert np.isnan(interval.split.low).all()
-    assert session.suspect_samples == 0
+    assert session.run.span.suspect_count == 0
 
 
 @pytest.mark.parametrize("key", ["one_thread", "any_thread", "distributed"])

@@ -299,13 +299,13 @@ def test_a_list_of_a_jobs_cpus_has_at_most_sixty_characters() -> None:
 def test_what_held_a_command_back_is_between_its_phases_and_its_numbers() -> None:
     session, line = example()
     line["job"] = JOB | line["machine"]
-    session.track_losses()
-    session.run_times.threads = {(1, 1): TaskTimes("make", run_s=3.0, wait_s=3.0)}
-    session.run_times.job_has_waits = True
+    session.run.track_losses()
+    session.run.times.threads = {(1, 1): TaskTimes("make", run_s=3.0, wait_s=3.0)}
+    session.run.times.job_has_waits = True
     waited_s = np.array([3.0, 0.0])
     losses = LossSums(waited_s, waited_s, {WAIT_CAUSE: waited_s})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "lost_time", lambda: losses)
+        patch.setattr(session.run, "lost_time", lambda: losses)
         lines = stat_text.ending_lines(session, EpisodeTally(), line, ["make"])
     heading = next(i for i, text in enumerate(lines) if "what held it back" in text)
     assert lines[heading + 1].startswith("◐ 50.0 %  make waited for CPU 0")
@@ -318,13 +318,13 @@ def test_all_outputs_name_the_same_task_for_which_a_command_waited() -> None:
     of a part of the run."""
     session, _ = observe(Machine(cores=2), 40)
     session.neighbours.watched_job.name = str(ROOT)
-    session.track_losses()
-    session.run_times.threads = {
+    session.run.track_losses()
+    session.run.times.threads = {
         (ROOT, ROOT): TaskTimes("job", 3.0, 0.1, {0: 3.1}, elapsed_s=3.5, active_s=3.1),
         (ROOT, 101): TaskTimes("job", 0.5, 3.0, {1: 3.5}, elapsed_s=3.5, active_s=3.5),
     }
-    session.run_times.job_has_waits = True
-    session.run_times.tasks = {
+    session.run.times.job_has_waits = True
+    session.run.times.tasks = {
         (pid, comm, cpu): TaskTimes(comm, run_s)
         for pid, comm, cpu, run_s in ((7, "hog", 1, 3.0), (8, "big", 0, 5.0))
     }
@@ -338,7 +338,7 @@ def test_all_outputs_name_the_same_task_for_which_a_command_waited() -> None:
     waited_s = np.array([0.1, 3.0, 0.0, 0.0])
     losses = LossSums(waited_s, waited_s, {WAIT_CAUSE: waited_s})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "lost_time", lambda: losses)
+        patch.setattr(session.run, "lost_time", lambda: losses)
         line = summary_line(session, {}, 3.5, RUN | used, footprint)
         lines = stat_text.ending_lines(session, EpisodeTally(), line, ["job"])
         (finding,) = report(session, ["job"]).findings
@@ -465,7 +465,7 @@ def test_other_tasks_are_averaged_over_the_time_of_their_records() -> None:
     """Tasks are sampled once a second: records may cover only the first 0.7 s of a run of 1.2 s."""
     times = RunTimes([0, 1])
     footprint: Any = SimpleNamespace(pids={5})
-    session: Any = SimpleNamespace(run_times=times, now_ns=1200 * MS)
+    session: Any = SimpleNamespace(run=SimpleNamespace(times=times), now_ns=1200 * MS)
     assert _other_tasks(session, footprint) is None
     look = TaskSnapshot.from_records({"tasks": {"0": [7, "hog", 1.0], "1": [5, "job", 1.0]}})
     assert look is not None
@@ -614,9 +614,9 @@ def test_the_parts_of_a_phase_add_up_to_its_task_seconds() -> None:
     """All threads of this job live as long as the job."""
     with Recording(SHIPPED_DIRECTORY / "bad-run.perftop") as recording:
         session = Session(recording.hello)
-        session.track_losses()
+        session.run.track_losses()
         session_of(session, [*recording.messages()])
-    (whole,) = session.run_phases()
+    (whole,) = session.run.phases()
     parts = whole.times.job_time()
     assert parts is not None
     task_s = len(whole.times.threads) * whole.elapsed_s

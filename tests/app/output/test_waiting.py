@@ -54,9 +54,9 @@ def waits(
 ) -> Finding:
     """Returns the wait of these tasks on a machine of two cores, idle by default."""
     session: Session = sampled(machine or Machine(cores=2))[0]
-    session.run_times.threads = threads or {}
-    session.run_times.tasks = tasks or {}
-    session.run_times.covered_s = 1.0
+    session.run.times.threads = threads or {}
+    session.run.times.tasks = tasks or {}
+    session.run.times.covered_s = 1.0
     session.details = details or {}
     return find_wait(session, job)
 
@@ -233,12 +233,12 @@ def test_a_job_with_a_low_priority_is_told_so(priority: str | None, hint: str) -
 def test_a_watched_process_has_the_name_of_its_first_thread() -> None:
     machine = Machine(cores=2, changes={"watch": "1"})
     session = Session(machine.hello)
-    session.track_losses()
+    session.run.track_losses()
     session_of(session, [machine.frame(seq) for seq in range(3)])
     names = {1: "server", 2: "worker", 3: "worker"}
-    session.run_times.threads = {(1, tid): task_times(name, 0.1) for tid, name in names.items()}
+    session.run.times.threads = {(1, tid): task_times(name, 0.1) for tid, name in names.items()}
     assert report(session).job == "server"
-    del session.run_times.threads[1, 1]
+    del session.run.times.threads[1, 1]
     assert report(session).job == "worker"
 
 
@@ -274,12 +274,12 @@ def test_tasks_that_were_not_sampled_make_a_wait_a_lower_bound(
     job: str | None, other_wait_s: float, truncated_s: dict[int, float], evidence: list[str]
 ) -> None:
     session: Session = sampled(Machine(cores=2))[0]
-    session.run_times.threads = {(1, 1): task_times("a", 0.2, 0.3)}
-    session.run_times.tasks = {
+    session.run.times.threads = {(1, 1): task_times("a", 0.2, 0.3)}
+    session.run.times.tasks = {
         (1, "a", 0): task_times("a", 0.2, 0.3),
         (2, "b", 1): task_times("b", 0.2, other_wait_s, 1),
     }
-    session.run_times.truncated_s, session.run_times.covered_s = truncated_s, 1.0
+    session.run.times.truncated_s, session.run.times.covered_s = truncated_s, 1.0
     result = find_wait(session, job)
     assert [text for text in result.evidence if text != UNKNOWN_NEIGHBOUR] == evidence
     assert ("at least" in result.headline) == ("at least" in evidence[0])
@@ -480,10 +480,10 @@ def test_a_job_that_also_sleeps_gets_its_wanted_time(
     """A convoy at a lock hardly runs: a share of its wanted time would be mistaken for a share of
     the whole run."""
     session: Session = sampled(Machine(cores=2))[0]
-    session.track_losses()
-    session.run_times.threads = {(1, 1): task_times("job", 0.01, wait_s)}
-    session.run_times.job_has_waits, session.run_times.tasks = True, hog(0.5)
-    session._losses.add_wait(np.array([wait_s, 0, 0, 0]), np.array([0.01, 0, 0, 0]))
+    session.run.track_losses()
+    session.run.times.threads = {(1, 1): task_times("job", 0.01, wait_s)}
+    session.run.times.job_has_waits, session.run.times.tasks = True, hog(0.5)
+    session.run._losses.add_wait(np.array([wait_s, 0, 0, 0]), np.array([0.01, 0, 0, 0]))
     result = report(session, ["job"])
     assert answer(result) == sentence
     most_unseen = answer(replace(result, seen_share=0.07))
@@ -495,9 +495,9 @@ def test_a_job_that_also_sleeps_gets_its_wanted_time(
 @pytest.mark.parametrize(("wait_s", "sentence"), [(0.04, ", once 40 ms or longer"), (4e-4, "")])
 def test_a_small_wait_is_shown_with_its_longest_part(wait_s: float, sentence: str) -> None:
     session: Session = sampled(Machine(cores=2))[0]
-    session.track_losses()
-    session.run_times.threads = {(1, 1): TaskTimes("job").with_record(0, 0.4, wait_s, 0)}
-    session.run_times.job_has_waits = True
+    session.run.track_losses()
+    session.run.times.threads = {(1, 1): TaskTimes("job").with_record(0, 0.4, wait_s, 0)}
+    session.run.times.job_has_waits = True
     result = report(session, ["job"])
     found = next(check.result for check in result.checks if check.key == "wait")
     assert found.partition(" of 0 ms")[2] == sentence
@@ -521,7 +521,7 @@ def test_virtual_machines_of_a_host_are_named_with_their_waits() -> None:
 
 def test_children_pinned_elsewhere_are_not_blamed() -> None:
     session: Session = sampled(Machine(cores=2))[0]
-    session.run_times.threads, session.run_times.tasks = BLOCKED, children(0.3)
+    session.run.times.threads, session.run.times.tasks = BLOCKED, children(0.3)
     for affinity, words in (("1", "job waits for CPU 0"), ("0-1", "job waits behind short-lived")):
         session.details = {"8": {"affinity": affinity}}
         result = find_wait(session, "job")
@@ -587,16 +587,16 @@ def test_a_wait_on_no_cpu_names_nobody() -> None:
     assert rest.wait_s > 0
     assert not rest.by_cpu
     session: Session = sampled(Machine(cores=2))[0]
-    session.track_losses()
-    session.run_times.threads = {(1, 1): rest}
+    session.run.track_losses()
+    session.run.times.threads = {(1, 1): rest}
     assert waiting_finding(empty_report(session, "job"), NO_FINDING) is None
 
 
 def test_waits_for_tasks_that_were_not_seen_have_an_unknown_cause() -> None:
     session: Session = sampled(Machine(cores=2))[0]
-    session.track_losses()
-    session._losses._waited_s = np.array([0.3, 0.0, 0.0, 0.0])
-    session.run_times.tasks = {(7, "hog", UNKNOWN_CPU): task_times("hog", 0.2, 0.3)}
+    session.run.track_losses()
+    session.run._losses._waited_s = np.array([0.3, 0.0, 0.0, 0.0])
+    session.run.times.tasks = {(7, "hog", UNKNOWN_CPU): task_times("hog", 0.2, 0.3)}
     finding = find_finding(report(session), WAIT_CAUSE)
     assert (finding.confidence, finding.evidence) == ("unknown", [UNKNOWN_NEIGHBOUR])
 
@@ -664,11 +664,11 @@ def with_quota(throttled_s: float, waited_s: float = 0.0, threads: int = 1) -> S
     """Returns a session in which a quota stopped the job for `throttled_s` and CPU 0 waited for
     `waited_s`."""
     session = session_of_job(*[task_times("job", 0.2, 0.3)] * threads)
-    session._losses._waited_s = np.array([waited_s, 0.0, 0.0, 0.0])
+    session.run._losses._waited_s = np.array([waited_s, 0.0, 0.0, 0.0])
     for us in (0, round(throttled_s * 1e6)):
         groups = {"/docker/0123456789abcdef": [0.5, us // 100_000, us // 120_000, us]}
         record = {"groups": groups, "pids": {"1": [*groups]}}
-        session.quotas.read_records({"quotas": record})
+        session.run.quotas.read_records({"quotas": record})
     return session
 
 
@@ -690,16 +690,16 @@ def test_a_quota_is_named_with_its_owner_and_other_tasks_are_not() -> None:
 def test_the_task_and_the_group_that_a_quota_stopped_most_are_named(name: str, owner: str) -> None:
     """No job is watched; a quota of one CPU stops two tasks."""
     session: Session = sampled(Machine(cores=2))[0]
-    session.track_losses()
+    session.run.track_losses()
     tasks = (name, 0.6), (name, 0.4), ("db", 0.2)
-    session.run_times.tasks = {
+    session.run.times.tasks = {
         (i, comm, i): task_times(comm, 2.0, wait_s, i) for i, (comm, wait_s) in enumerate(tasks)
     }
-    session._losses._waited_s = np.array([0.6, 0.4, 0.2, 0.0])
+    session.run._losses._waited_s = np.array([0.6, 0.4, 0.2, 0.0])
     for us in (0, 900_000):
         groups = {"/web.service": [1.0, 0, 0, us], "/db": [2.5, 0, 0, us // 6]}
         pids = {"0": ["/web.service"], "1": ["/web.service"], "2": ["/db"]}
-        session.quotas.read_records({"quotas": {"groups": groups, "pids": pids}})
+        session.run.quotas.read_records({"quotas": {"groups": groups, "pids": pids}})
     finding = find_finding(report(session), QUOTA_CAUSE)
     quota = f" (quota{owner})" if owner else ""
     assert finding.text == f"{name} may use no more than 1 CPU{quota}"
@@ -724,7 +724,7 @@ def test_interrupts_on_the_cpus_of_a_job_are_not_ruled_out_at_several_percent(
     machine = Machine(cores=2, changes={"watch": watch})
     machine.loads = {1: CpuLoad(util=0.9, hz=3.2e9, irq=irq)}
     session = Session(machine.hello)
-    session.track_losses()
+    session.run.track_losses()
     frames = []
     for seq in range(30):
         threads = {"7": [7, "job", 1, seq * 90_000_000, 0, 0, 0]}
@@ -736,5 +736,5 @@ def test_interrupts_on_the_cpus_of_a_job_are_not_ruled_out_at_several_percent(
     assert np.isnan(check.share) == (not is_ruled_out), "their lost part is unknown"
     whole = session.run_interval()
     # The interrupts are those of the whole run, so they are not in a report on a part of it.
-    part = report(session, totals=session.totals(), interval=whole)
+    part = report(session, totals=session.run.totals(), interval=whole)
     assert "interrupts" not in {check.key for check in part.checks}

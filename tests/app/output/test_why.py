@@ -208,7 +208,8 @@ def test_unreadable_cpus_are_not_reported_as_idle(monkeypatch: pytest.MonkeyPatc
     first, *rest = printed_report(unread)
     assert first == "Whether this machine had work is not known: CPU utilisation cannot be read."
     assert not any(line.startswith("Idle") for line in rest)
-    unsampled = replace(unread, totals=replace(totals, sample_count=2, suspect_count=2))
+    suspect = replace(totals.span, sample_count=2, suspect_count=2)
+    unsampled = replace(unread, totals=replace(totals, span=suspect))
     assert "no good sample" in answer(unsampled)
     assert "steal" not in {check.key for check in unread.checks}
 
@@ -254,11 +255,11 @@ def test_only_selected_cpus_count(
 def test_unreported_waits_are_unknown_instead_of_zero() -> None:
     """Waits are unknown in a short measurement, so the report must not say that all is well."""
     session, result = session_and_report("steady")
-    snapshots, session.run_times.wait_snapshots = session.run_times.wait_snapshots, 1
+    snapshots, session.run.times.wait_snapshots = session.run.times.wait_snapshots, 1
     first, *rest = printed_report(result)
     assert first.endswith("was found; how long tasks waited is not known.")
     assert not any("its own code" in line for line in rest)
-    session.run_times.wait_snapshots = snapshots
+    session.run.times.wait_snapshots = snapshots
     assert answer(result).startswith("Nothing is slowing this machine down")
 
 
@@ -291,7 +292,7 @@ def session_in_kernel(settings: dict[str, str], *, util: float, kernel: float) -
     machine = Machine(cores=2, changes={"settings": settings})
     machine.loads = dict.fromkeys(range(4), CpuLoad(util=util, hz=3.2e9, kernel=kernel))
     session = Session(machine.hello)
-    session.track_losses()
+    session.run.track_losses()
     session_of(session, [machine.frame(seq) for seq in range(30)])
     return session
 
@@ -399,7 +400,7 @@ def test_entries_of_the_kernel_log_are_clues(
 ) -> None:
     machine = Machine(cores=2)
     session = Session(machine.hello)
-    session.track_losses()
+    session.run.track_losses()
     session_of(session, [machine.frame(0), machine.frame(1, records=records), machine.frame(2)])
     result = report(session)
     assert [clue.text.split(":")[0] for clue in result.clues] == [
@@ -423,7 +424,7 @@ def test_a_job_that_waits_for_the_disk_at_its_memory_limit_gets_a_clue(
 ) -> None:
     """The kernel counts the wait for a file that is read again as one for the disk."""
     session = session_of_job(TaskTimes("job", 0.1, 0.0, {0: 0.1}, 0.5, 0.1, {"D": 0.4, "R": 0.1}))
-    session.run_times.io_stall_s = 0.4
+    session.run.times.io_stall_s = 0.4
     for _ in range(2):
         session.hints.read_records(
             {"memory": {"stalled_us": 0, "counts": {}, "groups": groups, "pids": pids}}
@@ -449,7 +450,7 @@ def test_siblings_are_ruled_out_only_if_the_ipc_alone_is_known(
     machine = Machine(cores=1, split=is_split)
     machine.loads = {cpu: CpuLoad(util) for cpu, util in enumerate(loads)}
     session = sampled(machine)[0]
-    session.track_losses()
+    session.run.track_losses()
     session.neighbours.siblings.ipc_alone = lambda: np.full(2, ipc_alone)  # type: ignore[method-assign]
     result = empty_report(session)
     (check,) = [check for check in result.checks if check.key == "sibling"]
@@ -568,7 +569,7 @@ def test_a_clock_that_still_climbs_explains_its_loss() -> None:
     """Cores wake up after 8 s. Half a second passes before their clocks are known to be steady."""
     hello, stream = messages_lasting("sim:demo,cpus=8", 8.3)
     session = Session(hello)
-    session.track_losses()
+    session.run.track_losses()
     session_of(session, stream)
     assert not [*session.running, *session.ended]
     ramp = report(session).named_findings[0]
@@ -614,7 +615,9 @@ def test_a_report_on_a_recorded_command_has_the_share_of_it_that_was_seen(
     result = report(session, is_past=True)
     assert result.seen_share == pytest.approx(share, nan_ok=True)
     assert result.has_missed_tasks is (share == 0.3)
-    assert isnan(report(session, totals=session.totals()).seen_share), "of a part, it is unknown"
+    assert isnan(report(session, totals=session.run.totals()).seen_share), (
+        "of a part, it is unknown"
+    )
 
 
 def test_shares_that_equal_a_limit_count() -> None:

@@ -122,7 +122,7 @@ def test_a_broken_link_leaves_a_gap(hosts: fake_ssh.Hosts) -> None:
     (mark,) = session.marks
     assert str(mark.evidence["label"]).startswith("no link for ")
     assert session.warnings
-    assert session.suspect_samples == 0
+    assert session.run.span.suspect_count == 0
     util = session.take_interval().values["util"]
     assert np.all((util >= 0) & (util <= 1))
 

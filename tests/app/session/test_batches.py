@@ -60,7 +60,7 @@ def outcome(
     """Intervals, episodes, warnings, losses, distribution and history of messages applied one by
     one, or in batches of these sizes in turn."""
     session = Session(hello, History(hello) if history else None)
-    session.track_losses()
+    session.run.track_losses()
     results: list[object] = []
 
     def take_due_interval(message: wire.Message) -> None:
@@ -88,10 +88,11 @@ def outcome(
         session.warnings,
         comparable_values(session.run_interval()),
     ]
-    lost = session.lost_time()
+    lost = session.run.lost_time()
     results += [lost.wanted_s.tobytes(), {cause: s.tobytes() for cause, s in lost.by_cause.items()}]
-    results += [vars(session.busy_cpus), session.run_times.tasks, session.calibrations]
-    results.append([series.tobytes() for series in session.distribution.finish()._series.values()])
+    results += [vars(session.run.busy_cpus), session.run.times.tasks, session.calibrations]
+    distribution = session.run.distribution.finish()
+    results.append([series.tobytes() for series in distribution._series.values()])
     if session.history is not None:
         times = session.history.times()
         bins = bin_edges(int(times[-1]), 300_000_000, 20)
@@ -281,7 +282,7 @@ def test_skipped_samples_change_no_episode(scenario: str, monkeypatch: pytest.Mo
 
     def episodes() -> str:
         session = Session(hello)
-        session.track_losses()
+        session.run.track_losses()
         session_of(session, received)
         return repr(session.log.in_range(0, 1 << 62))
 

@@ -157,7 +157,7 @@ def test_an_unread_value_does_not_make_the_run_unknown(at_once: int) -> None:
     assert whole["busy_hz"] == pytest.approx([3e9, 2e9, 3e9, 3e9], rel=1e-3)
     assert np.isfinite(whole["ipc"]).all()
     assert whole.mean("busy_hz", session.selected) == pytest.approx(2.75e9, rel=0.02)
-    shares = session.run.read_shares()
+    shares = session.run.span.read_shares()
     assert shares["busy_hz"] == pytest.approx(37 / 39)
     assert "util" not in shares, "this metric needs no cycles"
 

@@ -218,7 +218,7 @@ def test_reading_the_past_does_not_affect_the_present() -> None:
     session_of(session, story.messages[100:])
     undisturbed, _ = live_intervals(story.hello, story.messages)
     assert_equal(session.run_interval(), undisturbed.run_interval())
-    assert session.suspect_samples == undisturbed.suspect_samples
+    assert session.run.span.suspect_count == undisturbed.run.span.suspect_count
     assert session.calibrations == undisturbed.calibrations
     assert any(session.calibrations["one_thread"]._sums), "there is evidence"
 

@@ -125,7 +125,7 @@ def test_suspect_samples_of_a_counter_are_left_out() -> None:
     assert math.isnan(util[0]), "one of two samples is too few for a mean"
     assert util[1:] == [0.5] * 3
     assert interval.split.active_threads.tolist() == [1.0, 1.0]
-    assert session.suspect_samples == 1
+    assert session.run.span.suspect_count == 1
     line = stat_lines.interval_line(session, interval)
     assert line["cpus"][0]["suspect"] == ["ref: ran faster than the TSC"]
     assert line["cpus"][0]["why"]["util"] == "ref: ran faster than the TSC"
@@ -164,7 +164,7 @@ def test_a_cpu_that_is_idle_or_polls_in_idle_is_not_busy(
         {"ref": [7], "idle_s": [seq * idle_ms * 1000], "poll_s": [seq * poll_ms * 1000]}
         for seq in (0, 1)
     ]
-    assert play(greeting, *samples).suspect_samples == suspects
+    assert play(greeting, *samples).run.span.suspect_count == suspects
 
 
 def test_a_suspect_episode_has_start_end_and_counts() -> None:
@@ -205,7 +205,7 @@ def test_a_cpu_goes_offline_and_online() -> None:
         ("offline", synth.SAMPLE_NS, 2 * synth.SAMPLE_NS),
         ("online", 2 * synth.SAMPLE_NS, 2 * synth.SAMPLE_NS),
     ]
-    assert session.suspect_samples == 0
+    assert session.run.span.suspect_count == 0
 
 
 @pytest.mark.parametrize("data", [

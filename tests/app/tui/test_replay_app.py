@@ -321,7 +321,7 @@ def live_session(messages: list[wire.Message]) -> Session:
     hello, *frames = messages
     assert isinstance(hello, wire.Hello)
     session = Session(hello, History(hello))
-    session.track_losses(losses_only=True)
+    session.run.track_losses(losses_only=True)
     for number, frame in enumerate(frames):
         session.apply(frame)
         if number % 10 == 1:

@@ -73,7 +73,7 @@ def test_busy_and_idle_siblings_are_distinguished(lp: int) -> None:
     util = interval.values["util"] + steal
     assert busy_share == pytest.approx(util[lp], abs=0.01)
     assert other_share == pytest.approx(util[1 - lp], abs=0.01)
-    assert session.suspect_samples == 0
+    assert session.run.span.suspect_count == 0
 
 
 def assert_a_busy_cpu_is_traced(rows: list[Cpu], *, closed_first: bool) -> None:

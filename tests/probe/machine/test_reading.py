@@ -94,7 +94,7 @@ class Rig:
 
     def advances(self, scope: str) -> list[float]:
         column = self.session.counters.columns[COUNTERS[scope]]
-        table = self.session.run.delta.tables[column.block].increments
+        table = self.session.run.span.delta.tables[column.block].increments
         return [float(x) for x in table[:, column.index]]
 
     def flags(self, scope: str) -> list[int]:
@@ -140,7 +140,7 @@ def test_rows_move_when_their_cpu_goes_offline(rig: Rig) -> None:
     rig.until(lambda: rig.flags("package") == [wire.ROW_SAMPLED] * 2, "both packages are read")
     rig.parts["package"].write(150)
     rig.until(lambda: rig.advances("package") == [50, 50], "50 J in each package")
-    assert rig.session.suspect_samples == 0
+    assert rig.session.run.span.suspect_count == 0
 
 
 def test_no_difference_is_computed_across_two_readers(rig: Rig) -> None:

@@ -104,7 +104,7 @@ def has_values(result: Callable[[], list[float]], expected_values: list[float]) 
 
 def increments(session: Session, key: str) -> list[float]:
     column = session.counters.columns[key]
-    table = session.run.delta.tables[column.block].increments
+    table = session.run.span.delta.tables[column.block].increments
     result: list[float] = table[:, column.index : column.index + column.counter.columns].sum(1)
     return [round(float(x), 6) for x in result]
 
@@ -214,7 +214,7 @@ def test_a_cpu_goes_offline_and_online(
     source.close()
     assert before == [0, 0]
     assert increments(session, "idle_s") == [0, 0.002]
-    assert session.suspect_samples == 0
+    assert session.run.span.suspect_count == 0
     assert [e.kind for e in session.ended] == ["offline", "online"]
 
 
@@ -236,7 +236,7 @@ def test_a_cpu_that_went_offline_and_online_between_reads_is_reopened(
         drive(source, session, ended, "both episodes", whole=2)
     open_cpu.assert_called_once_with(1)
     assert session.online.tolist() == [True, True]
-    assert session.suspect_samples == 0
+    assert session.run.span.suspect_count == 0
 
 
 def test_a_cpu_without_readable_files_is_retried(

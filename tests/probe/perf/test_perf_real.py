@@ -217,7 +217,7 @@ def test_from_the_kernel_to_the_session(system: Kernel) -> None:
         for message in messages:
             session.apply(message)
         if session.frames >= 12:
-            table = session.run.delta.tables["cpu"]
+            table = session.run.span.delta.tables["cpu"]
             seconds = table.ticks / session.counters.stamp_hz
             if (seconds[read_rows] > 0.1).all():
                 break
@@ -230,9 +230,9 @@ def test_from_the_kernel_to_the_session(system: Kernel) -> None:
         assert moved[column["cycles"]] * 1e-9 == pytest.approx(seconds[row], rel=0.02)
         assert moved[column["msr_tsc"]] == pytest.approx(table.ticks[row], rel=0.02)
         assert moved[column["instructions"]] == pytest.approx(moved[column["cycles"]], rel=0.02)
-    counted = session.counters.counted_share(session.run.delta)
+    counted = session.counters.counted_share(session.run.span.delta)
     assert counted is not None
-    assert session.suspect_samples == 0
+    assert session.run.span.suspect_count == 0
 
 
 def test_no_perf_below_a_directory(tmp_path: Path) -> None:

@@ -359,11 +359,11 @@ class RunSeries:
         for time_ns, end_sums in zip(batch.time_ns[part].tolist(), sums, strict=True):
             if time_ns >= self._slices.due_ns:
                 self._slices.end_slice(time_ns, end_sums)
-        if self._session.now_ns >= self.losses.due_ns and self._session.tracks_losses:
+        if self._session.now_ns >= self.losses.due_ns and self._session.run.tracks_losses:
             self.losses.end_slice(self._session.now_ns, self._lost_s())
 
     def _lost_s(self) -> Floats:
-        losses = self._session.lost_time()
+        losses = self._session.run.lost_time()
         by_cause = {cause: float(lost_s.sum()) for cause, lost_s in losses.by_cause.items()}
         return np.array([losses.whole_s, sum(by_cause.values()), by_cause.get(WAIT_CAUSE, 0.0)])
 
@@ -427,7 +427,7 @@ class RunSeries:
         amounts, sizes = np.split(table.T, 2)
         sums = {key: (times_ns, amounts[i], sizes[i]) for i, key in enumerate(self._keys)}
         times_ns, losses = self.losses.table()
-        if self._session.now_ns > times_ns[-1] and self._session.tracks_losses:
+        if self._session.now_ns > times_ns[-1] and self._session.run.tracks_losses:
             times_ns = np.append(times_ns, self._session.now_ns)
             losses = np.vstack([losses, self._lost_s()])
         wanted_s, lost_s, waited_s = losses.T
@@ -458,7 +458,7 @@ class RecordingReader(Phases):
 
     def on_hello(self, hello: wire.Hello) -> Session:
         session = super().on_hello(hello)
-        session.track_losses(losses_only=True)
+        session.run.track_losses(losses_only=True)
         self.series = RunSeries(session)
         return session
 
@@ -489,12 +489,12 @@ class RecordingReader(Phases):
                 line["type"] = "summary"
             if self._command is not None:
                 line["state"] = line["state"] | {"command": self._command}
-            extremes = self.session.distribution.finish()
+            extremes = self.session.run.distribution.finish()
             samples = {key: extremes.samples(key, MAX_SAMPLES) for key in NUMBERS if key in METRICS}
             _, lost_s, wanted_s = map(np.diff, self.series.sums()["lost_ratio"])
             is_busy = wanted_s > 0
             samples["lost_ratio"] = (lost_s[is_busy] / wanted_s[is_busy]).tolist()
-            times = self.session.run_times
+            times = self.session.run.times
             if times.threads:
                 waited_s = sum(thread.wait_s for thread in times.threads.values())
                 line["job"] = {"waited_s": waited_s, "disk_s": times.job.disk_s}

@@ -15,7 +15,7 @@ from perftop.model.delta import Delta
 from perftop.model.numbers import Number
 from perftop.output.report import INTERRUPT_COUNTERS
 from perftop.session.interval import Interval
-from perftop.session.losses import Totals
+from perftop.session.run_sums import Totals
 from perftop.session.session import Session
 from perftop.session.values import LISTED_NAMES, doubt_texts, lasting_reasons, names_by_reason
 from perftop.tui.overview.task_lanes import LaneTask

@@ -143,7 +143,7 @@ def task_columns(
     if is_low or len(cpus) > MAX_CPU_COLUMNS or fixed_width > width:
         shares = [Column("cpu", "CPU", 5), replace(share, width=7)]
     has_waits = interval.snapshot.waits is not None
-    has_totals = session.tracks_losses and not is_past(session, interval)
+    has_totals = session.run.tracks_losses and not is_past(session, interval)
     has_commands = any(command_line(session, pid) for pid, _ in ranking.tasks)
     command = Column("command", "command", 20, is_left=True, rank=4, max_width=80, weight=3)
     further_columns = [
@@ -276,7 +276,7 @@ class TaskRanking:
 
     def cpu_seconds(self, task: RankedTask) -> float:
         """Returns the CPU seconds that a task has used since perftop began to read tasks."""
-        tasks = self._session.run_times.tasks
+        tasks = self._session.run.times.tasks
         if self.grouping != "task":
             return self._group_seconds.get(task.comm, nan)
         keys = ((task.pid, task.comm, cpu) for cpu in (*self._session.position, UNKNOWN_CPU))
@@ -286,7 +286,7 @@ class TaskRanking:
     @cached_property
     def _group_seconds(self) -> dict[str, float]:
         seconds = defaultdict[str, float](float)
-        for (pid, comm, _), times in self._session.run_times.tasks.items():
+        for (pid, comm, _), times in self._session.run.times.tasks.items():
             seconds[group_name(self._session, pid, comm, self.grouping)] += times.run_s
         return seconds
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from perftop.model.tasks import TaskSnapshot
     from perftop.output.report import Finding, Report
     from perftop.session.interval import Interval
-    from perftop.session.losses import Totals
+    from perftop.session.run_sums import Totals
     from perftop.session.session import Session
 
 MIN_STEADY_STEP_NS, MIN_CALM_STEP_NS = 2_000_000_000, 5_000_000_000
@@ -192,7 +192,7 @@ class _VerdictCache:
         if session.running != self._running[0]:
             self._running = [*session.running], session.now_ns
         has_changed = session.now_ns - self._running[1] <= CAUSE_ENDED_AFTER_NS + VERDICT_STEP_NS
-        waited_s = session.run_times.waiting_s - self._waiting_s
+        waited_s = session.run.times.waiting_s - self._waiting_s
         is_calm = not (verdict.level or waited_s > MIN_WARNING_SHARE * verdict.wanted_s)
         if has_changed or not verdict.span_s or not (is_calm or (verdict.level and waited_s)):
             return VERDICT_STEP_NS
@@ -203,7 +203,7 @@ class _VerdictCache:
     def _live_verdict(self, session: Session) -> Verdict:
         """Returns the verdict on the last seconds, with the time since which its cause is the
         worst. If the cause has ended, the verdict covers only the time since its end."""
-        now_ns, self._waiting_s = session.now_ns, session.run_times.waiting_s
+        now_ns, self._waiting_s = session.now_ns, session.run.times.waiting_s
         totals = self.losses.add_totals(session)
         if session.neighbours.watched_job.has_ended and totals.times.threads:
             if self._job_verdict is None:
@@ -278,7 +278,7 @@ class _VerdictCache:
 def verdict_at(session: Session, interval: Interval, *, is_range: bool = False) -> Verdict | None:
     """Returns the verdict on the interval with `is_range`, or else on the span that ends with the
     interval or, live, with the newest sample; None if the session has no sums for the span."""
-    if session.history is None if is_past(session, interval) else not session.tracks_losses:
+    if session.history is None if is_past(session, interval) else not session.run.tracks_losses:
         return None
     caches: dict[bool, _VerdictCache] = session.caches["verdict"]
     key = is_past(session, interval)  # the verdict on the present is kept while the past is shown
@@ -373,7 +373,7 @@ def _make_verdict(
         busy = report.interval.values.mean("util", session.selected)
         is_busy_known = report.job is None and isfinite(busy)
         busy_pieces = (f"CPUs {short_percent(busy)} busy",) if is_busy_known else ()
-        samples = count_noun(totals.sample_count, "sample")
+        samples = count_noun(totals.span.sample_count, "sample")
         span = f"{long_duration(round(1e9 * span_s))}, {samples}"
         pieces = (_past_span_text(session, totals), samples) if is_past else (span,)
         tasks = totals.times.tasks if report.job is None else totals.times.threads

@@ -336,8 +336,8 @@ class Neighbours(PaneledView, CursorCanvas):
             return
         if now_ns < session.now_ns:  # numbers at that moment, from recorded frames
             job = WatchedJob(job.name)
-            for message in session.past.frames(now_ns - ACTIVITY_SPAN_NS, now_ns):
-                job.read_record(getattr(message, "records", {}), message.time_ns)
+            for time_ns, records in session.past.records(now_ns - ACTIVITY_SPAN_NS, now_ns):
+                job.read_record(records, time_ns)
         threads = [thread for thread in job.threads.values() if thread.cpu in session.position]
         threads.sort(key=lambda thread: (thread.cpu, thread.tid))
         title = job.name or ""

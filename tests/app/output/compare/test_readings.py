@@ -45,7 +45,7 @@ def readings_of_recording(seed: int = 1) -> list[Reading]:
     reader.on_end()
     result = reader.readings
     own = Session(hello)
-    own.track_losses()
+    own.run.track_losses()
     session_of(own, messages)
     built = phase(own, "")
     text = "\n".join(summary_lines(own, [], built))
@@ -89,7 +89,7 @@ def test_foreign_lines_with_any_names_are_harmless() -> None:
 
 def series_of(messages: list[wire.Message]) -> RunSeries:
     session = Session(exports.hello(messages))
-    session.track_losses()
+    session.run.track_losses()
     result = RunSeries(session)
     for _ in session.apply_in_parts(messages[1:], lambda: 0):
         if session.newest_samples is not None:

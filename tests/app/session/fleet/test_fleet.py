@@ -250,7 +250,7 @@ def test_suspect_samples_are_counted_once() -> None:
     live.process([machine.hello])
     for seq in range(5):
         live.process([machine.frame(seq)])
-        live.session.suspect_samples += 1
+        live.session.run.span.suspect_count += 1
     assert row.suspect_count == 4
 
 
@@ -325,7 +325,7 @@ def test_lost_time_equals_the_verdict_over_ten_seconds() -> None:
     machine = guest({0: CpuLoad(util=1.0, system=0.0), 1: CpuLoad(util=0.0, system=0.0)})
     row = Row("n1")
     live, session = LiveMachine(row, 1.0), Session(machine.hello, History(machine.hello))
-    session.track_losses()
+    session.run.track_losses()
     live.process([machine.hello])
     for seq in range(301):
         wait = 0.5 if seq > 150 else 0.0

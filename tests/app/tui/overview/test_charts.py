@@ -162,7 +162,7 @@ def test_the_area_of_gaps_equals_the_lost_seconds() -> None:
     """Four cores, each with one busy thread, run below their ceiling for 7.5 s."""
     hello, messages_ = simulated("turbo-drop,cpus=8", 300)
     session = Session(hello, History(hello))
-    session.track_losses()
+    session.run.track_losses()
     session_of(session, messages_)
     result = ChartPage(session, Cores(session), ViewSettings(cpu=0, window_s=30.0))
     assert result.choose_layout(60, 200)

@@ -177,7 +177,7 @@ def test_the_verdict_on_a_past_moment_says_what_is_lost_now(
     machine = guest({0: CpuLoad(util), 1: CpuLoad(0.0)})
     records = queue_records(cpu0=[(11, "a", util / 2, waits / 2), (12, "b", util / 2, waits / 2)])
     session = Session(machine.hello, History(machine.hello))
-    session.track_losses()
+    session.run.track_losses()
     session_of(session, machine.messages(200, lambda _: records)[1:])
     now = session.take_interval()
     live = verdict_at(session, now)

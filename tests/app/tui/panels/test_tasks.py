@@ -82,7 +82,7 @@ def test_running_totals_are_the_seconds_since_the_start() -> None:
     """Samples are 100 ms apart, and every tenth one has a report of tasks."""
     machine = guest()
     session = Session(machine.hello)
-    session.track_losses()
+    session.run.track_losses()
     session_of(session, [machine.frame(s, records={} if s % 10 else records()) for s in range(301)])
     observed = session, session.take_interval()
     lines = [strips.text(line) for line, _ in tables.task_panel(*observed, ViewSettings(), 160, 10)]
@@ -131,7 +131,7 @@ def test_a_comparison_lists_the_tasks_with_the_largest_differences(
 ) -> None:
     machine = Machine(cores=2)
     session = Session(machine.hello, History(machine.hello))
-    session.track_losses()
+    session.run.track_losses()
     frames = []
     for seq in range(401):
         shares = (a if seq <= 200 else b).items()

@@ -70,7 +70,7 @@ def messages_of_two_hogs(samples: int = 141) -> list[wire.Message]:
 def new_session(hello: wire.Message) -> Session:
     assert isinstance(hello, wire.Hello)
     session = Session(hello, History(hello))
-    session.track_losses()
+    session.run.track_losses()
     return session
 
 
@@ -90,7 +90,7 @@ def session_and_verdicts(messages: list[wire.Message]) -> tuple[Session, list[tu
 def why_between(messages: list[wire.Message], start_ns: int, until_ns: int) -> tuple[str, Report]:
     """Returns the first line of `why` for a span, and its report."""
     session = Session(exports.hello(messages))
-    session.track_losses()
+    session.run.track_losses()
     frames = (message for message in messages if isinstance(message, wire.Frame))
     session_of(session, [f for f in frames if start_ns <= f.time_ns <= until_ns])
     why = report(session)
@@ -469,7 +469,7 @@ def test_a_verdict_at_the_end_of_a_recorded_job_is_on_its_whole_run() -> None:
     at_end, before = asyncio.run(texts())
     with open_recording(path) as recording:
         session = Session(recording.hello)
-        session.track_losses()
+        session.run.track_losses()
         session_of(session, [*recording.messages()])
         whole_answer = answer(report(session, is_past=True))
     assert f"{at_end[0]}." == whole_answer
@@ -520,7 +520,7 @@ def test_after_a_pause_the_verdict_is_on_the_last_seconds(monkeypatch: pytest.Mo
 def test_a_span_without_samples_has_no_verdict_and_no_alarm() -> None:
     hello, *frames = messages_of_two_hogs()
     session = session_of(new_session(hello), frames)
-    totals = session.totals()
+    totals = session.run.totals()
     verdict = verdict_module._compute_verdict(session, totals.minus(totals), session.snapshot)
     assert (verdict.text, verdict.level) == ("No verdict: no samples in 10.0 s", 0)
 

@@ -200,7 +200,7 @@ async def test_losses_over_time_are_those_of_the_session() -> None:
         session = neighbours_of(run).session
         ends_ns = np.array([session.hello.raw_ns, session.now_ns])
         _, wanted_s, by_cause = loss_history(session).between(ends_ns)
-        losses = session.totals().losses
+        losses = session.run.totals().losses
         assert (
             wanted_s.item(),
             sum(lost_s.item() for lost_s in by_cause.values()),
