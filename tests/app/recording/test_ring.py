@@ -64,6 +64,7 @@ def test_a_ring_contains_only_the_last_minute(tmp_path: Path) -> None:
         assert last == until - SAMPLE / S
         assert first == 0 or LENGTH / S <= round(last - first, 1) + 0.1 <= (LENGTH + PART) / S
     box.end()
+    assert box.extent.startswith("2000 frames, kept the last 1 min 0")
     with open_recording(tmp_path / "box") as parts:
         assert parts.damage is None
         entered = next(parts.messages(170 * S)).time_ns
