@@ -6,8 +6,10 @@ import numpy as np
 from fakes import Machine
 from fakes import observe as sampled
 
+from perfprobe import wire
 from perftop.output.report import Finding, Report
 from perftop.output.waiting import waiting_finding
+from perftop.output.why_report import report
 from perftop.output.why_text import lines
 from perftop.session.losses import WAIT_CAUSE, CauseKey, LossSums
 from perftop.session.run_sums import Totals
@@ -35,6 +37,20 @@ def find_wait(session: Session, job: str | None) -> Finding:
     result = waiting_finding(empty_report(session, job), NO_FINDING)
     assert result is not None
     return result
+
+
+def end_command(session: Session, *argv: str, **end: object) -> None:
+    """Makes the command the watched job, with the PID 1, and lets it end. `end`: data of the note
+    on its end."""
+    session.neighbours.watched_job.name = "1"
+    session.apply(wire.Note("run-start", session.now_ns, data={"pid": 1, "argv": [*argv]}))
+    session.apply(wire.Note("run-end", session.now_ns, data={"pid": 1, **end}))
+
+
+def command_report(session: Session) -> Report:
+    """Returns the report on a command named `job`, which has ended."""
+    end_command(session, "job")
+    return report(session)
 
 
 def printed_report(result: Report) -> list[str]:

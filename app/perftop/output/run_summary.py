@@ -10,16 +10,17 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
+from perfprobe import wire
 from perftop.base.text import Line, json_number, ranges, safe_text
 from perftop.draw.columns import Column
 from perftop.model.kinds import Episode, kind_of
 from perftop.model.numbers import INDEX
 from perftop.model.smt import STATES
-from perftop.model.tasks import JobFootprint
 from perftop.output.stat_lines import table_line
 from perftop.output.waiting import other_run_times
 from perftop.output.why_report import report
-from perftop.process.command_window import CommandWindow, WindowBounds, run_fields
+from perftop.process.command_window import RUN_COUNTS, RUN_TIMES, WindowBounds
+from perftop.session.episodes import run_seconds
 from perftop.session.interval import Distribution, Interval
 from perftop.session.losses import WAIT_CAUSE
 from perftop.session.run_phases import RunPhase
@@ -137,33 +138,38 @@ MAX_NEIGHBOURS = 3
 """Maximum number of processes that are listed as those for which a job waited."""
 
 
-def run_line(session: Session, command_window: CommandWindow) -> Line | None:
-    """Returns the JSON object of the command's run; None without a command. All CPUs must have been
-    sampled before its start and after its end."""
-    run = command_window.run
-    if run is None:
+def run_line(session: Session) -> Line | None:
+    """Returns the JSON object of the command's run; None if no end of a command was noted. The Unix
+    times of its start and end, and the earliest and latest times of the first and of the last
+    samples of the CPUs, are null if the measuring window was not closed, or if the machine is
+    simulated and has another clock."""
+    start, end = session.command_run.start, session.command_run.end
+    if start is None or end is None:
         return None
-    times = run_time_fields(session, run.start_ns, run.end_ns, command_window.bounds)
-    if command_window.is_remote:  # remote times are only known to within the connection's delay
-        times |= {"start": None, "end": None}
-    return {**run_fields(run), **times, "missed": command_window.missed_cpus}
+    line: Line = {key: _whole_number(end.data.get(key)) for key in ("pid", "status")}
+    for key in RUN_TIMES:
+        seconds = run_seconds(end, key)
+        line[key] = seconds if math.isfinite(seconds) else None
+    line |= {key: _whole_number(end.data.get(key)) for key in RUN_COUNTS}
+    line |= dict.fromkeys(("start", "end", "slack_s", "first_samples", "last_samples"))
+    ranges = []
+    for key in ("first_ns", "last_ns"):
+        match end.data.get(key):
+            case [int(first), int(last)] if 0 <= first <= last < wire.MAX_TIME_NS:
+                ranges.append((first, last))
+    if len(ranges) == 2:
+        line["slack_s"] = WindowBounds(*ranges).slack_s(start.time_ns, end.time_ns)
+        for key, times_ns in zip(("first_samples", "last_samples"), ranges, strict=True):
+            line[key] = [session.unix_s(time_ns) for time_ns in times_ns]
+        if end.data.get("remote") is not True:  # else known only to within the connection's delay
+            line |= {"start": session.unix_s(start.time_ns), "end": session.unix_s(end.time_ns)}
+    missed_cpus = end.data.get("missed")
+    is_valid = isinstance(missed_cpus, list) and all(type(cpu) is int for cpu in missed_cpus)
+    return line | {"missed": missed_cpus if is_valid else None}
 
 
-def run_time_fields(
-    session: Session, start_ns: int, end_ns: int, bounds: WindowBounds | None
-) -> Line:
-    """Returns the Unix times of the run's start and end, and the earliest and latest times of the
-    first and of the last samples of the CPUs. All are null if the measuring window was not closed,
-    or if the machine is simulated and has another clock."""
-    if bounds is None:
-        return dict.fromkeys(("start", "end", "slack_s", "first_samples", "last_samples"))
-    return {
-        "start": session.unix_s(start_ns),
-        "end": session.unix_s(end_ns),
-        "slack_s": bounds.slack_s(start_ns, end_ns),
-        "first_samples": [session.unix_s(time_ns) for time_ns in bounds.first_ns],
-        "last_samples": [session.unix_s(time_ns) for time_ns in bounds.last_ns],
-    }
+def _whole_number(value: object) -> int | None:
+    return value if type(value) is int else None
 
 
 # --- summary of a run
@@ -181,10 +187,8 @@ def mean_both_share(line: Line) -> float | None:
     return sum(means) / len(means) if means else None
 
 
-def summary_line(
-    session: Session, counted: dict[str, dict[str, int]], elapsed_s: float,
-    run: Line | None = None, footprint: JobFootprint | None = None,
-) -> Line:  # fmt: skip
+def summary_line(session: Session, counted: dict[str, dict[str, int]]) -> Line:
+    """Returns the summary since the start. `counted`: numbers of episodes, by kind and cause."""
     interval, extremes = session.run_interval(), session.run.distribution.finish()
     machine = _measures(session, interval, session.selected, extremes.machine)
     reasons = machine.pop("why", {})
@@ -203,12 +207,12 @@ def summary_line(
             for name in ("all", "one", "between", "none")
         }
         losses["busy"] = {**spans, "alone": busy.single_cpu_task, "cpus": len(session.selected)}
-    other_tasks = _other_tasks(session, footprint)
+    other_tasks = _other_tasks(session)
     line: Line = {
         "type": "summary",
-        "elapsed_s": json_number(elapsed_s),
-        "run": run,
-        **_job_line(session, interval, extremes, footprint),
+        "elapsed_s": json_number((session.now_ns - session.run.start_ns) / 1e9),
+        "run": run_line(session),
+        **_job_line(session, interval, extremes),
         "machine": machine,
         "cpus": [
             {"cpu": session.topology[row].cpu}
@@ -235,10 +239,10 @@ def summary_line(
     return line | {"why": reasons} if reasons else line
 
 
-def _other_tasks(session: Session, footprint: JobFootprint | None) -> Line | None:
+def _other_tasks(session: Session) -> Line | None:
     """Returns the mean number of CPUs that other processes used, and the process that used most;
     None without a command or without task records."""
-    seen_s = session.run.times.covered_s
+    seen_s, footprint = session.run.times.covered_s, session.command_footprint
     if footprint is None or not session.run.times.tasks or seen_s <= 0:
         return None
     run_s_by_cpu: dict[tuple[int, str], dict[int, float]] = {}
@@ -255,18 +259,17 @@ def _other_tasks(session: Session, footprint: JobFootprint | None) -> Line | Non
     return {"cpus": json_number(sum(run_s.values()) / seen_s), "most": busiest_task}
 
 
-def _job_line(
-    session: Session, interval: Interval, extremes: Distribution, footprint: JobFootprint | None
-) -> Line:
+def _job_line(session: Session, interval: Interval, extremes: Distribution) -> Line:
     """Returns the measures of the CPUs on which the command ran, according to records, and of the
     other selected CPUs."""
+    footprint = session.command_footprint
     cpus = [] if footprint is None else footprint.cpus()
     rows = [row for row in session.selected if session.topology[row].cpu in cpus]
     if footprint is None or not rows:
         return {"job": None, "rest": None}
     ran_s = other_run_times(session.run.times.tasks, cpus, footprint.pids)
-    is_watched = session.neighbours.watched_job.name == str(footprint.root)
-    findings = report(session).findings if is_watched and session.run.tracks_losses else []
+    is_known = session.watches_command and session.run.tracks_losses
+    findings = report(session).findings if is_known else []
     blamed = [task[:2] for f in findings if f.cause == WAIT_CAUSE for task in f.culprit_tasks]
     job_time = session.run.times.job_time()
     job = _group_line(session, interval, extremes, rows) | {

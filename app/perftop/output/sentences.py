@@ -64,12 +64,11 @@ def command_name(argv: Sequence[str], busiest: str = "") -> str:
     return next(iter(programs), names[0])
 
 
-def job_name(session: Session, argv: Sequence[str] = ()) -> str | None:
+def job_name(session: Session) -> str | None:
     """Returns the name of the watched job: of its command, of its group, of the process's first
-    thread or, if that is unknown, of most threads. None without a job. `argv`: the command, if the
-    session does not know it."""
+    thread or, if that is unknown, of most threads. None without a job."""
     watched_job, threads = session.neighbours.watched_job, session.run.times.threads.values()
-    if command := argv or session.command:
+    if session.watches_command and (command := session.command_run.argv):
         busiest = max(threads, key=lambda thread: thread.run_s, default=None)
         return command_name(command, "" if busiest is None else busiest.comm)
     name = watched_job.name

@@ -1,18 +1,14 @@
 """A session as text: heading, episodes, and final lines on the command and on the minimum, mean,
-maximum and fifth percentile of each measure. `Measurement` chooses the messages for these."""
+maximum and fifth percentile of each measure."""
 
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Sequence
-from dataclasses import replace
 from math import isnan
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfprobe import wire
 from perftop.base.text import (
     Line,
     clock_ghz,
@@ -33,16 +29,14 @@ from perftop.model.confidence import evidence_text
 from perftop.model.kinds import KINDS, Episode, cause_of
 from perftop.model.numbers import Number
 from perftop.model.smt import STATES
-from perftop.model.tasks import JobFootprint, WatchedJob
 from perftop.output.report import MIN_RECORDED_SHARE, seen_share
 from perftop.output.run_summary import (
     mean_both_share,
-    run_line,
     state_means,
     summary_line,
     time_use_lines,
 )
-from perftop.output.sentences import cpus_text, job_name, sentence, text, victims
+from perftop.output.sentences import command_name, cpus_text, job_name, sentence, text, victims
 from perftop.output.stat_lines import (
     chosen_numbers,
     has_states,
@@ -53,14 +47,11 @@ from perftop.output.stat_lines import (
 )
 from perftop.output.why_report import report
 from perftop.output.why_text import cause_rows, texts
-from perftop.process.command_window import CommandStart, CommandWindow, RunNotes, is_this_machine
+from perftop.process.measurement import Measurement
 from perftop.session.episodes import EpisodeTally
 from perftop.session.losses import WAIT_CAUSE
 from perftop.session.session import Session
 from perftop.session.values import LISTED_NAMES, lasting_reasons, missing_text
-
-if TYPE_CHECKING:
-    from perftop.process.job import Job
 
 MAX_CPU_LIST, MAX_SENTENCE = 60, 200
 """Maximum characters of a list of CPUs, and of the sentence about an episode."""
@@ -116,26 +107,15 @@ def _sentence(session: Session, episode: Episode) -> str:
 
 
 def ending_lines(
-    session: Session, tally: EpisodeTally, line: Line, argv: Sequence[str] | None = None,
+    session: Session, tally: EpisodeTally, line: Line,
     requested_keys: Sequence[str] | None = None, *, brief: bool = False,
 ) -> list[str]:  # fmt: skip
     """Returns the final lines: about the command, if any, and the summary. `line`: the summary as
     JSON. `requested_keys`: metrics to summarise. `brief`: after a command, only the lines about
     it."""
-    lines = []
-    if argv is not None:
-        unicode, bar, cause_lines, findings = supports_unicode(), [], [], []
-        if session.run.tracks_losses:
-            why = replace(report(session, argv, is_past=True), seen_share=_seen_share(line))
-            bar, findings = time_use_lines(session.run.phases(), unicode=unicode), why.findings
-            rows = [*cause_rows(why), []] if why.named_findings else []
-            cause_lines = texts(rows, colour=False, unicode=unicode)
-        is_watched = session.neighbours.watched_job.name == str(line["run"]["pid"])
-        waits = [f.awaited for f in findings if f.cause == WAIT_CAUSE and is_watched]
-        answer = headline(job_name(session, argv) or "", line, "".join(waits))
-        lines = ["", answer, "", *bar, *([""] if bar else []), *cause_lines]
-        lines += command_lines(session, argv, line)
-    if session.frames < 2 or (brief and argv is not None):
+    has_run = line["run"] is not None
+    lines = _run_lines(session, line) if has_run else []
+    if session.frames < 2 or (brief and has_run):
         return lines
     elapsed_s, metrics = line["elapsed_s"], session.evaluator.metrics
     samples = count_noun(session.frames - 1, "sample")
@@ -177,6 +157,24 @@ def ending_lines(
         *lines,
         f"{name} cost {cost} · dropped frames {dropped_count} · suspect samples {suspect_count}",
     ]
+
+
+def _run_lines(session: Session, line: Line) -> list[str]:
+    """Returns a sentence about the command, how it spent its time, what held it back, and its
+    numbers. What is known of another watched job is left out."""
+    argv, unicode = session.command_run.argv, supports_unicode()
+    name, bar, causes, waits = job_name(session), list[str](), list[str](), list[str]()
+    if session.run.tracks_losses and (session.watches_command or name is None):
+        why = report(session, is_past=True)
+        bar = time_use_lines(session.run.phases(), unicode=unicode)
+        if why.named_findings:
+            causes = texts([*cause_rows(why), []], colour=False, unicode=unicode)
+        waits = [f.awaited for f in why.findings if f.cause == WAIT_CAUSE and why.job is not None]
+    if name is None or not session.watches_command:
+        name = command_name(argv)
+    answer = headline(name, line, "".join(waits))
+    lines = ["", answer, "", *bar, *([""] if bar else []), *causes]
+    return lines + command_lines(session, argv, line)
 
 
 # --- tables of measures and causes
@@ -392,128 +390,24 @@ def _energy_line(line: Line) -> str:
     return "   ".join(parts)
 
 
-# --- The measurement of a session and its summary, from the first frame to the end of the command,
-# if there is one.
+# --- The summary of a measurement
 
 
-class Measurement:
-    """Selects the messages of the measurement, which the caller applies to its session."""
-
-    def __init__(
-        self, job: Job | None = None, start: CommandStart | None = None, read_pause_s: float = 0.0
-    ) -> None:
-        """`start`: start of the job, if it is measured on several machines. `read_pause_s`: time in
-        s between two reads of the stream while the command runs."""
-        self.command_window = None if job is None else CommandWindow(job, start, read_pause_s)
-        self.notes = None if self.command_window is None else RunNotes(self.command_window)
-        """The notes on the command, which the caller applies to its session when they are due."""
-        self.tally = EpisodeTally()
-        self.first_ns: int | None = None
-        """Raw time of the first frame."""
-        self._is_this_machine = False
-        """Whether this machine is measured, not a remote one."""
-        self._cpu_s = 0.0
-        """User and system CPU time in s that perftop had used by the first frame."""
-        self._footprint: JobFootprint | None = None
-        if job is not None:
-            self._footprint = JobFootprint()
-            self._footprint.start(job.pid)
-        self._command = WatchedJob(None if job is None else str(job.pid), "command")
-        """The command as a watched job, for sessions that watch another job."""
-
-    def begin(self, hello: wire.Hello) -> None:
-        self._is_this_machine = hello.source.startswith("sim") or is_this_machine(hello)
-        if self.command_window is not None:
-            self.command_window.begin(hello)
-
-    def admit(self, message: wire.Message) -> bool:
-        """Processes a message before the session does. Returns False if the caller must skip it,
-        because it would only lengthen the measurement."""
-        if isinstance(message, wire.Hello):
-            self.begin(message)
-        if isinstance(message, wire.Frame):
-            if self.command_window is not None and not self.command_window.admit(message):
-                return False
-            if self.first_ns is None:
-                self.first_ns, self._cpu_s = message.time_ns, time.process_time()
-        return True
-
-    def follow(self, session: Session, frame: wire.Frame) -> bool:
-        """Processes a frame after the session has. Returns True once the command has ended and all
-        CPUs have been read since."""
-        if self.command_window is None or self._footprint is None:
-            return False
-        watched_job = session.neighbours.watched_job
-        if watched_job.name != self._command.name:
-            watched_job = self._command
-            watched_job.read_record(frame.records, frame.time_ns)
-        self._footprint.add_record(watched_job, frame.time_ns)
-        return self.command_window.add_frame(frame)
-
-    def line(self, session: Session) -> Line:
-        """Returns the summary of the measurement, with the episodes counted in `tally`."""
-        assert self.first_ns is not None
-        elapsed_s = (session.now_ns - self.first_ns) / 1e9
-        run = None if self.command_window is None else run_line(session, self.command_window)
-        line = summary_line(session, self.tally.counts_by_cause, elapsed_s, run, self._footprint)
-        own_s = session.probe_cpu_s() + time.process_time() - self._cpu_s
-        if self._is_this_machine and not isnan(own_s):
-            line["own_cpu_s"] = json_number(own_s)
-        return line
+def measured_line(session: Session, measurement: Measurement, tally: EpisodeTally) -> Line:
+    """Returns the summary of a measurement."""
+    line = summary_line(session, tally.counts_by_cause)
+    own_s = measurement.own_cpu_s(session.probe_cpu_s())
+    return line if isnan(own_s) else line | {"own_cpu_s": json_number(own_s)}
 
 
-class CommandMeasurement(Measurement):
-    """The measurement of a command in a session that continues after the command."""
-
-    command_window: CommandWindow
-    notes: RunNotes
-
-    def __init__(
-        self, job: Job, start: CommandStart | None = None, read_pause_s: float = 0.0
-    ) -> None:
-        super().__init__(job, start, read_pause_s)
-        self.job = job
-        self.summary: list[str] = []
-        """Lines of the summary; empty until the run has been measured completely."""
-        self._first_episodes: dict[str, Episode] = {}
-        """The first episode of each kind."""
-        self._cursor = 0
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the command was started and has not ended."""
-        return self.job.start_ns > 0 and self.command_window.run is None
-
-    def on_message(self, session: Session, message: wire.Message) -> None:
-        """Processes a message that the session has applied. The note on the command's end is the
-        last one of the run."""
-        if self.summary:
-            return
-        if isinstance(message, wire.Note) and message.kind == "run-end":
-            self.finish(session)
-        elif isinstance(message, wire.Frame):
-            new_episodes, self._cursor = session.log.ended_since(self._cursor)
-            for episode in new_episodes:
-                self._count(episode, session.now_ns)
-            self.follow(session, message)
-
-    def finish(self, session: Session) -> None:
-        """Creates the summary at the end, unless it exists or no run is complete."""
-        if self.summary or self.first_ns is None or self.command_window.run is None:
-            return
-        for episode in session.running:
-            self._count(episode, session.now_ns)
-        line, counted = self.line(session), self.tally.counts_by_cause
-        # For a kind with several episodes, `ending_lines` prints the worst one.
-        sole_episodes = [
-            episode_line(session, first)
-            for kind, first in self._first_episodes.items()
-            if sum(counted[kind].values()) == 1
-        ]
-        ending = ending_lines(session, self.tally, line, self.job.argv)
-        machine = heading(session, DOCTOR_REASONS)
-        self.summary = [*sole_episodes, *ending, "", *machine]
-
-    def _count(self, episode: Episode, now_ns: int) -> None:
-        self._first_episodes.setdefault(episode.kind, episode)
-        self.tally.add(episode, now_ns)
+def receipt(session: Session, measurement: Measurement, tally: EpisodeTally) -> list[str]:
+    """Returns the summary of a command, in a session that continues after its end. `tally`: the
+    episodes that have ended."""
+    if not session.frames:
+        return []
+    for episode in session.running:
+        tally.add(episode, session.now_ns)
+    # For a kind with several episodes, `ending_lines` prints the worst one.
+    sole_episodes = [episode_line(session, episode) for episode in tally.sole_episodes()]
+    ending = ending_lines(session, tally, measured_line(session, measurement, tally))
+    return [*sole_episodes, *ending, "", *heading(session, DOCTOR_REASONS)]

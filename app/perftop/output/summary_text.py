@@ -81,7 +81,7 @@ def phase(session: Session, label: str) -> Phase:
     extremes = session.run.distribution.finish()
     for episode in why.episodes:
         tally.add(episode, session.now_ns)
-    line = summary_line(session, tally.counts_by_cause, why.totals.elapsed_s)
+    line = summary_line(session, tally.counts_by_cause)
     causes = {(cause["kind"], cause["cause"]): cause for cause in line.get("causes", ())}
     for finding in why.named_findings:
         name, place = culprit_of(finding, has_job=why.job is not None)

@@ -67,22 +67,23 @@ MAX_LISTED_STEAL_CPUS = 3
 
 
 def report(
-    session: Session, argv: Sequence[str] = (), *, is_past: bool = False,
+    session: Session, *, is_past: bool = False,
     totals: Totals | None = None, interval: Interval | None = None,
 ) -> Report:  # fmt: skip
     """Returns the report on a session, or on the part with these `totals` and this `interval`.
-    `argv`: the command that perftop ran, which has ended. `is_past`: whether the span is over."""
-    is_whole_run = totals is None
+    `is_past`: whether the span is over."""
+    is_whole_run, run = totals is None, session.command_run
     totals = totals or session.run.totals()
-    share_seen, job = nan, job_name(session, argv)
-    if is_whole_run and isfinite(session.command_cpu_s):
+    share_seen, job = nan, job_name(session)
+    has_ended = is_whole_run and session.watches_command and run.end is not None
+    if has_ended and isfinite(run.cpu_s):
         seen_s = sum(thread.run_s for thread in totals.times.threads.values())
-        share_seen = seen_share(seen_s, session.command_cpu_s)
+        share_seen = seen_share(seen_s, run.cpu_s)
     empty = Report(
         session, totals, interval or session.run_interval(),
         session.episodes(totals.start_ns, totals.end_ns),
         None if job is None else safe_text(job, MAX_NAME_LENGTH + 1), is_past,
-        is_past or bool(argv), is_whole_run, seen_share=share_seen,
+        is_past or has_ended, is_whole_run, seen_share=share_seen,
     )  # fmt: skip
     shares = totals.losses.shares()
     findings = [_finding(empty, cause) for cause, share in shares.items() if share > 0]

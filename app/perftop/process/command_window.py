@@ -283,10 +283,6 @@ RUN_COUNTS = "switches", "page_faults", "disk_faults", "peak_bytes"
 """Fields of a `Run` in the note on its end and in JSON, in seconds and as counts."""
 
 
-def run_fields(run: Run) -> dict[str, int | float | None]:
-    return {key: getattr(run, key) for key in ("pid", "status", *RUN_TIMES, *RUN_COUNTS)}
-
-
 class RunNotes:
     """Turns the start, the marks and the end of a run into notes for the stream."""
 
@@ -318,8 +314,9 @@ class RunNotes:
             at_ns = run.end_ns if window.has_our_clock else far_ns if window.is_remote else now_ns
             bounds = window.bounds
             ranges = {"first_ns": bounds and bounds.first_ns, "last_ns": bounds and bounds.last_ns}
-            data = {**run_fields(run), **ranges, "missed": window.missed_cpus}
-            data["remote"] = window.is_remote
+            keys = "pid", "status", *RUN_TIMES, *RUN_COUNTS
+            data = {key: getattr(run, key) for key in keys} | ranges
+            data |= {"missed": window.missed_cpus, "remote": window.is_remote}
             yield wire.Note("run-end", at_ns, "recorder", data)
 
 

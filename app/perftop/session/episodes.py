@@ -251,6 +251,11 @@ class EpisodeTally:
         if worst_so_far is None or cost > (worst_so_far.lost_s(now_ns), worst_so_far.depth or 0.0):
             self._worst_by_kind[episode.kind] = episode
 
+    def sole_episodes(self) -> list[Episode]:
+        """Returns the episodes that are the only ones of their kind."""
+        counts = {kind: sum(causes.values()) for kind, causes in self.counts_by_cause.items()}
+        return [self._worst_by_kind[kind] for kind, count in counts.items() if count == 1]
+
     def worst_episodes(self) -> list[Episode]:
         """Returns the costliest episode of each kind that occurred several times."""
         counts = {kind: sum(causes.values()) for kind, causes in self.counts_by_cause.items()}

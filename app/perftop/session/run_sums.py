@@ -119,6 +119,8 @@ class RunSums:
                 if self.job.name is None:
                     self._losses.add_wait(waited_s, ran_s)
             self._add_losses(batch, first, last)
+        else:
+            self.times.job.add_record(self.job, self.end_ns)
         if self._tracks_phases:
             util = np.where(self._reader.online, batch.values["util"][first:last], np.nan)
             span_s = (batch.time_ns[first:last] - batch.since_ns[first:last]) / 1e9

@@ -22,8 +22,9 @@ from perftop.model.differences import suspended_ns
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader, record_indexes, task_snapshots
 from perftop.model.smt import Calibration
-from perftop.model.tasks import TaskSnapshot, ThreadActivity, WatchedJob
+from perftop.model.tasks import JobFootprint, TaskSnapshot, ThreadActivity, WatchedJob
 from perftop.session import episodes
+from perftop.session.command_run import CommandRun
 from perftop.session.episodes import MAX_MARKS, EpisodeLog
 from perftop.session.history import MAX_TASKS_AGE_NS, History
 from perftop.session.interval import Interval, Span, Tasks
@@ -91,10 +92,8 @@ class Session:
         """Mask of the CPUs at rest in the last interval."""
         self._watched_activity = ThreadActivity()
         """Activity of the watched job in the current interval."""
-        self.command: list[str] = []
-        """Untrusted command of the watched job; [] if it was running before the recording."""
-        self.command_cpu_s = float("nan")
-        """CPU time in s of that command, once it has ended; NaN where unknown."""
+        self.command_run = CommandRun()
+        """The command that perftop ran; without notes if there was none."""
         self.hints = RecordHints()
         self.run = RunSums(
             self.reader, self.now_ns, self.neighbours.watched_job, self._detection.quotas.quotas,
@@ -238,6 +237,7 @@ class Session:
             for pid in list(self.details)[:-MAX_PROCESSES]:
                 del self.details[pid]
         self.hints.read_records(frame.records)
+        self.command_run.read_record(frame.records, frame.time_ns)
 
     def _mark_suspension(self, frame: wire.Frame) -> None:
         """Adds a mark if the machine was suspended since the previous frame."""
@@ -267,13 +267,9 @@ class Session:
                         self.reader.regroup(self.topology)
                     ended = self.detector.apply_hotplug(cpu, message.time_ns, online=online)
                     self.log.add_ended(ended)
-            if message.kind == "run-start" and str(message.data.get("pid")) == self.hello.watch:
-                self.run.times.job.start(int(self.hello.watch))
-                argv = message.data.get("argv")
-                self.command = [*map(str, argv)] if isinstance(argv, list) else []
-            if message.kind == "run-end" and str(message.data.get("pid")) == self.hello.watch:
-                user_s, sys_s = (episodes.run_seconds(message, key) for key in ("user_s", "sys_s"))
-                self.command_cpu_s = user_s + sys_s
+            self.command_run.apply_note(message)
+            if self.watches_command and self.command_run.pid is not None:
+                self.run.times.job.start(self.command_run.pid)
             if message.kind in {"warning", "gap"}:
                 self._warn(message.time_ns, episodes.warning_text(message))
             if message.kind == "gap" and message.time_ns >= self.now_ns:
@@ -421,6 +417,17 @@ class Session:
         """The latest record of the tasks; empty if it is outdated."""
         is_recent = self.now_ns - self._snapshot_ns <= MAX_TASKS_AGE_NS
         return self.snapshot if is_recent else TaskSnapshot()
+
+    @property
+    def watches_command(self) -> bool:
+        """Whether the watched job is the command that perftop ran."""
+        pid = self.command_run.pid
+        return pid is not None and self.neighbours.watched_job.name == str(pid)
+
+    @property
+    def command_footprint(self) -> JobFootprint | None:
+        """The CPUs and times of the command that perftop ran; None if they were not recorded."""
+        return self.run.times.job if self.watches_command else self.command_run.footprint
 
     @property
     def cores(self) -> list[list[int]]:

@@ -30,7 +30,8 @@ from perftop.tui.stream import LiveSource, StreamOpener
 
 if TYPE_CHECKING:  # imported here, because these modules import numpy
     from perfprobe import wire
-    from perftop.output.stat_text import CommandMeasurement
+    from perftop.model.kinds import Episode
+    from perftop.process.measurement import CommandMeasurement
     from perftop.session.session import Session
 
 PANE_UPDATE_S = 0.1
@@ -55,6 +56,8 @@ class CommandSource(LiveSource):
         super().__init__(opener, interval_ns, link=link)
         self.tty = tty
         self.measurement: CommandMeasurement | None = None
+        self.summary: list[str] = []
+        """Lines of the summary; empty until the run has been measured completely."""
         self._reading: asyncio.Task[None] | None = None
         self._is_screen_closed = False
         self._is_stopped = False
@@ -84,7 +87,7 @@ class CommandSource(LiveSource):
     async def _read(self) -> None:
         try:
             async with self._open() as stream:
-                from perftop.output.stat_text import CommandMeasurement
+                from perftop.process.measurement import CommandMeasurement
 
                 self.measurement = CommandMeasurement(self.tty.job, read_pause_s=self._read_pause_s)
                 command_window = self.measurement.command_window
@@ -102,7 +105,7 @@ class CommandSource(LiveSource):
                     single_messages = [[message] for message in messages]
                     for batch in [messages] if self._may_read_late else single_messages:
                         self._measure(self.measurement, batch)
-                        if self._is_screen_closed and self.measurement.summary:
+                        if self._is_screen_closed and self.summary:
                             return
             self.end(Failed("the probe has ended", 0))
         except Failed as failed:
@@ -111,20 +114,25 @@ class CommandSource(LiveSource):
             self.app._handle_exception(error)  # noqa: SLF001
 
     def _measure(self, measurement: CommandMeasurement, messages: list[wire.Message]) -> None:
-        measured = bool(measurement.summary)
+        had_summary = bool(self.summary)
         self.process(messages)
         if self.has_started:
-            is_over = measurement.command_window.is_closed
-            for note in measurement.notes.due_notes(self.session.now_ns, is_over=is_over):
-                self.add(note)
-            if bool(measurement.summary) != measured:
+            self._add_due_notes(measurement)
+            if bool(self.summary) != had_summary:
                 self.on_interval_changed()
         if self.run is not None and self.run.failure is not None:
             self.app.exit()
 
+    def _add_due_notes(self, measurement: CommandMeasurement, *, is_over: bool = False) -> None:
+        for note in measurement.due_notes(self.session.now_ns, is_over=is_over):
+            self.add(note)
+
     def on_hello(self, hello: wire.Hello) -> Session:
+        from perftop.session.episodes import EpisodeTally
+
+        self._tally = EpisodeTally()
         if self.measurement is not None:
-            self.measurement.begin(hello)
+            self.measurement.admit(hello)
         session = super().on_hello(hello)
         session.run.track_losses()
         return session
@@ -133,17 +141,25 @@ class CommandSource(LiveSource):
         return self.measurement is None or self.measurement.admit(message)
 
     def on_message(self, message: wire.Message) -> bool:
+        from perfprobe import wire
+        from perftop.output.stat_text import receipt
+
         super().on_message(message)
         if self.measurement is not None:
-            self.measurement.on_message(self.session, message)
+            self.measurement.follow(message)
+            if isinstance(message, wire.Note) and message.kind == "run-end":
+                self.summary = receipt(self.session, self.measurement, self._tally)
         return False
+
+    def on_episode_end(self, episode: Episode) -> None:
+        super().on_episode_end(episode)
+        self._tally.add(episode, self.session.now_ns)
 
     @property
     def _may_read_late(self) -> bool:
         """Whether samples may be read late, which saves CPU time: while the command runs, and after
         it has been measured completely. At its start and end, samples are needed without delay."""
-        measurement = self.measurement
-        return measurement is not None and (measurement.is_running or bool(measurement.summary))
+        return bool(self.summary) or (self.measurement is not None and self.measurement.is_running)
 
     @property
     def _read_pause_s(self) -> float:
@@ -179,7 +195,7 @@ class CommandSource(LiveSource):
     def complete_status(self, status: AppStatus) -> AppStatus:
         status, name, run = super().complete_status(status), self._name, self.run
         if run is None:
-            start_ns = 0 if self.measurement is None else self.measurement.job.start_ns
+            start_ns = 0 if self.measurement is None else self.tty.job.start_ns
             time_text = running_time((raw_ns() - start_ns) // 10**9) if start_ns else "waits"
             return status._replace(job_text=f"{name} {time_text}")
         return status._replace(job_text=f"{name} ended: {run.status}", job_status=run.status)
@@ -209,7 +225,7 @@ class CommandSource(LiveSource):
         if number in KEY_OF_SIGNAL:
             self.tty.send_keys(KEY_OF_SIGNAL[number])
         else:
-            measurement.job.kill(number)
+            self.tty.job.kill(number)
         return True
 
     def on_app_end(self) -> None:
@@ -233,7 +249,7 @@ class CommandSource(LiveSource):
         with contextlib.suppress(asyncio.CancelledError):
             await reading
         if self.measurement is not None and self.has_started:
-            self.measurement.finish(self.session)  # the measurements so far remain valid
+            self._add_due_notes(self.measurement, is_over=True)  # what was measured remains valid
 
     async def _forward_until_end(self, reading: asyncio.Task[None]) -> None:
         """Copies the command's output to the terminal and passes signals to it until it ends."""
@@ -250,7 +266,7 @@ class CommandSource(LiveSource):
         for number in (signal.SIGTSTP, signal.SIGCONT):  # the screen had installed handlers
             signal.signal(number, signal.SIG_DFL)
         copying = asyncio.ensure_future(asyncio.to_thread(self.tty.copy, 1, self._unseen_output))
-        if self.measurement is not None and self.measurement.summary:
+        if self.summary:
             reading.cancel()
         await asyncio.wait([reading])
         if self.measurement is not None:
@@ -280,7 +296,7 @@ def run(
         raise Failed(f"{tty.job.argv[0]}: {command_run.failure}", command_run.status)
     recorded = source.end_recording()
     lines = [f"perftop: {recorded}"] if recorded else []
-    lines += source.measurement.summary if source.measurement is not None else []
+    lines += source.summary
     text = "".join(f"{printable(ascii_line(line) if ascii_ else line)}\n" for line in lines)
     with contextlib.suppress(OSError):  # a broken stderr must not change the exit status
         print(text, end="", file=sys.stderr, flush=True)

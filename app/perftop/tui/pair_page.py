@@ -112,23 +112,18 @@ class Track(RecordingReader):
     def __init__(self, name: str, hello: wire.Hello) -> None:
         super().__init__(by_mark=False)
         self.name = name
-        self.command_ns: int | None = None
         self.is_read = False
         self.damage: str | None = None
         self._sums_cache: tuple[int, dict[str, tuple[Floats, Floats, Floats]]] = (-1, {})
         self.process([hello])
-
-    def on_message(self, message: wire.Message) -> bool:
-        if isinstance(message, wire.Note) and message.kind == "run-start":
-            self.command_ns = self.command_ns or message.time_ns
-        return super().on_message(message)
 
     def origin_ns(self, alignment: Alignment) -> int | None:
         """Returns the raw time in ns at zero on the axis; None if it has not been read."""
         if alignment.kind == "start":
             return self.session.hello.raw_ns
         if alignment.kind == "command":
-            return self.command_ns
+            start = self.session.command_run.start
+            return None if start is None else start.time_ns
         labels = ((mark.evidence["label"], mark.start_ns) for mark in self.session.marks)
         return next((at_ns for label, at_ns in labels if label == alignment.label), None)
 

@@ -25,9 +25,10 @@ from perftop.output.export.fields import chosen_fields, with_events
 from perftop.output.export.json_lines import select_measures
 from perftop.output.run_summary import run_line, time_use_lines
 from perftop.output.stat_lines import SCREEN_LINES, StatTable
-from perftop.output.stat_text import Measurement
 from perftop.process.command_window import CommandStart
+from perftop.process.measurement import Measurement
 from perftop.process.signals import write_text
+from perftop.session.episodes import EpisodeTally
 from perftop.session.follow import READ_PAUSE_S
 from perftop.session.interval import Interval
 from perftop.session.session import Session
@@ -58,7 +59,7 @@ class MeasuredConsumer(Consumer):
         return self.has_started and was_run
 
     def on_hello(self, hello: wire.Hello) -> Session:
-        self.measurement.begin(hello)
+        self.measurement.admit(hello)
         return Session(hello, summarises=self.summarises)
 
     def accepts(self, message: wire.Message) -> bool:
@@ -66,13 +67,13 @@ class MeasuredConsumer(Consumer):
         return not is_needed or self.measurement.admit(message)
 
     def on_message(self, message: wire.Message) -> bool:
-        notes = self.measurement.notes
-        if notes is None or not isinstance(message, wire.Frame):
-            return False
-        is_closed = self.measurement.follow(self.session, message)
-        for note in notes.due_notes(message.time_ns, is_over=is_closed):
+        self.measurement.follow(message)
+        self._apply_due_notes()
+        return self.measurement.is_over
+
+    def _apply_due_notes(self, *, is_over: bool = False) -> None:
+        for note in self.measurement.due_notes(self.session.now_ns, is_over=is_over):
             self.session.apply(note)
-        return is_closed
 
 
 class Stat(MeasuredConsumer):
@@ -91,7 +92,7 @@ class Stat(MeasuredConsumer):
         super().__init__(job, Measurement(job, start, 0.0 if lines else READ_PAUSE_S))
         self.interval_ns = interval_ns if lines else None
         self.duration_ns, self.count = args.duration, args.count
-        self._args, self._name = args, name
+        self._args, self._name, self._tally = args, name, EpisodeTally()
         self._prefix = f"{name}: " if name else ""
         self._lines = lines
         """Whether intervals are printed; otherwise only the summary is."""
@@ -126,7 +127,7 @@ class Stat(MeasuredConsumer):
 
     def on_episode_end(self, episode: Episode) -> None:
         """Counts and prints an episode that has ended, or that is running at the end."""
-        self.measurement.tally.add(episode, self.session.now_ns)
+        self._tally.add(episode, self.session.now_ns)
         if self._args.json:
             self._print_json(stat_lines.episode_line(self.session, episode))
         elif episode.end_ns is not None or not self._lines:  # otherwise, its start has been printed
@@ -151,18 +152,18 @@ class Stat(MeasuredConsumer):
     def on_end(self) -> None:
         if not self.has_run or self.first_ns is None:
             return
+        self._apply_due_notes(is_over=True)
         for episode in self.session.running:
             self.on_episode_end(episode)
-        line = self.measurement.line(self.session)
+        line = stat_text.measured_line(self.session, self.measurement, self._tally)
         if self._args.json:
             self._print_json(select_measures(line, self._fields))
             return
-        argv = None if self.job is None else self.job.argv
-        tally, brief = self.measurement.tally, self._args.brief
-        lines = stat_text.ending_lines(self.session, tally, line, argv, self._columns, brief=brief)
-        if argv is None and self.session.frames > 1:
+        brief = self._args.brief
+        lines = stat_text.ending_lines(self.session, self._tally, line, self._columns, brief=brief)
+        if self.job is None and self.session.frames > 1:
             lines = ["", why_text.answer(why_report.report(self.session)), *lines]
-        if not self._lines and argv is not None:
+        if not self._lines and self.job is not None:
             lines += ["", *stat_text.heading(self.session, stat_text.DOCTOR_REASONS)]
         else:
             lines += [] if self._lines else ["", stat_text.heading(self.session)[0]]
@@ -214,16 +215,15 @@ class Why(MeasuredConsumer):
             print_error("fewer than two samples: no answer is possible")
             return
         self.status = 0
-        job, job_name = self.job, session.neighbours.watched_job.name
-        argv = job.argv if job is not None and job_name == str(job.pid) else ()
-        findings = why_report.report(session, argv, is_past=self._args.file is not None)
+        self._apply_due_notes(is_over=True)
+        findings = why_report.report(session, is_past=self._args.file is not None)
         if self._args.json:
-            line = None if self.command_window is None else run_line(session, self.command_window)
-            lines = [stat_lines.line_text(why_text.why_json(findings, line))]
+            lines = [stat_lines.line_text(why_text.why_json(findings, run_line(session)))]
         else:
             colour, unicode = supports_colour(self.out), supports_unicode()
             lines = why_text.lines(findings, colour=colour, unicode=unicode)
-            bar = time_use_lines(session.run.phases(), unicode=unicode) if job is not None else []
+            phases = [] if self.job is None else session.run.phases()
+            bar = time_use_lines(phases, unicode=unicode)
             lines[1:1] = ["", *bar] if bar else []
         self.out.write("".join(f"{line}\n" for line in lines))
         self.out.flush()

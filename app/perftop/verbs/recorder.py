@@ -16,10 +16,11 @@ from perfprobe import wire
 from perftop.base.errors import Failed
 from perftop.base.text import CLEAR_LINE, printable, supports_unicode, terminal_text
 from perftop.model.kinds import KINDS, Episode
-from perftop.output.stat_text import CommandMeasurement
+from perftop.output.stat_text import receipt
 from perftop.process.command_window import CommandStart
 from perftop.process.job import Job
 from perftop.process.job_terminal import typed_keys
+from perftop.process.measurement import CommandMeasurement
 from perftop.process.signals import on_signal
 from perftop.process.streams import Stream
 from perftop.recording.ring import Ring, spans_to_keep
@@ -90,7 +91,7 @@ class StreamRecorder(Consumer):
     def on_hello(self, hello: wire.Hello) -> None:
         args, self._now_ns = self._args, hello.raw_ns
         if self._command is not None:
-            self._command.begin(hello)
+            self._command.process([hello])
         labelled = options.labelled_hello(args, hello)
         if self._trigger is not None:
             self._trigger.process([labelled])
@@ -119,29 +120,30 @@ class StreamRecorder(Consumer):
         if self._command is None:
             return False
         self._command.measure(message)
-        is_closed = self._command.measurement.command_window.is_closed
-        self._write_run_notes(is_over=is_closed)
-        return is_closed
+        self._write_run_notes()
+        return self._command.measurement.is_over
 
     def on_end(self) -> None:
         recording, command = self._recording, self._command
+        run = None if command is None else command.measurement.command_window.run
+        did_run = run is None or run.failure is None
         try:
-            if recording is not None and recording.is_open:
+            if recording is not None:
                 self._write_marks()
                 self._write_run_notes(is_over=True)
+            if recording is not None and recording.is_open:
                 if isinstance(recording, Ring) and self._trigger is not None:
                     self._trigger.keep(recording)
                     self._print_notices(recording)
-                did_run = command is None or not command.has_failed
                 if isinstance(recording, Writer) and not (did_run and self.has_begun):
                     recording.discard()
                 else:
                     recording.end()
                     self._print_line(f"recorded {recording.extent} in {recording.path}")
         finally:
-            if command is not None:
+            if command is not None and did_run:
                 unicode = supports_unicode()
-                lines = (terminal_text(line, unicode=unicode) for line in command.summary())
+                lines = (terminal_text(line, unicode=unicode) for line in command.lines)
                 self._print("".join(f"{line}\n" for line in lines))
 
     def _print_notices(self, ring: Ring) -> None:
@@ -177,10 +179,10 @@ class StreamRecorder(Consumer):
             if isinstance(self._recording, Ring) and self._recording.is_open:
                 self._recording.keep()
 
-    def _write_run_notes(self, *, is_over: bool) -> None:
+    def _write_run_notes(self, *, is_over: bool = False) -> None:
         """Writes the notes on the command that are due."""
         if self._command is not None:
-            for note in self._command.measurement.notes.due_notes(self._now_ns, is_over=is_over):
+            for note in self._command.measurement.due_notes(self._now_ns, is_over=is_over):
                 self._write(note)
                 self._command.measure(note)
 
@@ -190,7 +192,7 @@ class StreamRecorder(Consumer):
             if self._recording.is_open:
                 self._recording.write(message)
         except Failed as failed:
-            if self._command is None or not self._command.measurement.job.start_ns:
+            if self._command is None or not self._command.measurement.command_window.job.start_ns:
                 raise
             # the command is still measured, for which no file is needed
             self.status = failed.status
@@ -254,38 +256,33 @@ class CommandSummary(Follower):
     def __init__(self, job: Job, start: CommandStart | None = None) -> None:
         super().__init__()
         self.measurement = CommandMeasurement(job, start, READ_PAUSE_S)
+        self._tally = episodes.EpisodeTally()
+        self.lines: list[str] = []
+        """Lines of the summary; empty until the run has been measured."""
         self._waiting_messages: list[wire.Message] = []
 
-    @property
-    def has_failed(self) -> bool:
-        run = self.measurement.command_window.run
-        return run is not None and run.failure is not None
-
-    def begin(self, hello: wire.Hello) -> None:
+    def on_hello(self, hello: wire.Hello) -> Session:
         self.measurement.admit(hello)
-        self.process([hello])
-        self.session.run.track_losses()
+        session = Session(hello)
+        session.run.track_losses()
+        return session
+
+    def on_episode_end(self, episode: Episode) -> None:
+        self._tally.add(episode, self.session.now_ns)
 
     def measure(self, message: wire.Message) -> None:
         """Measures a message of the recording. While the command runs, this is done in batches,
         which disturb it less; only results at its end are reported. For a remote machine there are
         no batches: after the command's end, each message causes a request for an echo."""
         self._waiting_messages.append(message)
-        waits = self.measurement.is_running and not self.measurement.command_window.is_remote
+        measurement = self.measurement
+        waits = measurement.is_running and not measurement.command_window.is_remote
         if not waits or len(self._waiting_messages) >= MAX_BATCH:
-            self._process_waiting_messages()
+            self.process(self._waiting_messages)
+            self._waiting_messages = []
 
     def on_message(self, message: wire.Message) -> bool:
-        self.measurement.on_message(self.session, message)
+        self.measurement.follow(message)
+        if isinstance(message, wire.Note) and message.kind == "run-end":
+            self.lines = receipt(self.session, self.measurement, self._tally)
         return False
-
-    def summary(self) -> list[str]:
-        if not self.has_started or self.has_failed:
-            return []
-        self._process_waiting_messages()
-        self.measurement.finish(self.session)  # all measurements so far remain valid
-        return self.measurement.summary
-
-    def _process_waiting_messages(self) -> None:
-        self.process(self._waiting_messages)
-        self._waiting_messages = []

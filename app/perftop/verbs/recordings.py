@@ -414,8 +414,7 @@ class Export(Follower):
             self.cut_interval()
             for episode in self.session.running:
                 self.on_episode_end(episode)
-            elapsed_s = (self.session.now_ns - self.first_ns) / 1e9
-            self.export_format.write_summary(self._tally.counts_by_cause, elapsed_s)
+            self.export_format.write_summary(self._tally.counts_by_cause)
         self.export_format.finish()
 
     def _is_chosen(self, episode: Episode) -> bool:

@@ -51,7 +51,7 @@ def lines(result: Iterable[wire.Message]) -> Iterator[Line]:
     for *_, message in session.apply_in_parts(stream, lambda: session.interval_start_ns + EVERY_NS):
         if isinstance(message, wire.Frame) and session.span_ns >= EVERY_NS:
             yield stat_lines.interval_line(session, session.take_interval())
-    yield run_summary.summary_line(session, {}, 1.0)
+    yield run_summary.summary_line(session, {})
 
 
 def paths_of_nulls(value: Any, path: Path = ()) -> Iterator[Path]:

@@ -12,6 +12,7 @@ import pytest
 import synth
 from fakes import Machine, observe
 from sentence_cases import ALL, CASES, PACKAGE, STREAM, S, episode_of, machine
+from why_reports import end_command
 
 from perftop.detect.low_clock_causes import FLAG_COUNTERS, PCU_COUNTERS
 from perftop.detect.standstill import MARKERS
@@ -131,7 +132,7 @@ def test_tasks_on_the_cpus_are_the_victims_unless_a_job_is_watched() -> None:
     loss = Episode("neighbour", [0], S, None, 0.2, "sibling")
     session.neighbours.watched_job.name = "lmp"
     assert victims(session, [loss], tasks) == ["lmp"]
-    session.neighbours.watched_job.name, session.command = "7", ["./job.sh", "-x"]
+    end_command(session, "./job.sh", "-x")
     assert victims(session, [loss], tasks) == ["job.sh"], "as in line 1, not a thread's name"
 
 

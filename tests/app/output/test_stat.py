@@ -18,12 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sessions import session_of
 from sim_streams import messages
+from why_reports import end_command
 
 from perfprobe import wire
 from perftop.model.confidence import TaskOnCpu
 from perftop.model.kinds import Episode
 from perftop.model.numbers import COUNTER_BY_NAME
-from perftop.model.tasks import JobFootprint, TaskSnapshot
+from perftop.model.tasks import TaskSnapshot
 from perftop.output import stat_text
 from perftop.output.run_summary import (
     WIDTH,
@@ -33,10 +34,10 @@ from perftop.output.run_summary import (
     time_use_lines,
 )
 from perftop.output.stat_lines import StatTable, is_known_number
-from perftop.output.stat_text import Measurement, command_lines, headline
+from perftop.output.stat_text import command_lines, headline, measured_line
 from perftop.output.why_report import report
 from perftop.process.command_window import BOOT_ID
-from perftop.process.job import MarkSocket
+from perftop.process.measurement import Measurement
 from perftop.recording.file import Recording
 from perftop.session.episodes import EpisodeTally
 from perftop.session.interval import Span
@@ -94,9 +95,7 @@ def test_the_summary_counts_causes_and_names_the_most_costly() -> None:
         "steal": {"hypervisor": 1},
     }
     assert tally.counts_by_cause == counted
-    lines = stat_text.ending_lines(
-        session, tally, summary_line(session, tally.counts_by_cause, 0.5)
-    )
+    lines = stat_text.ending_lines(session, tally, summary_line(session, tally.counts_by_cause))
     assert "turbo-drop: 4 (thermal 3, power-pl1 1)" in lines
     # no count is printed for a single episode
     (worst,) = [line for line in lines if line.startswith("worst")]
@@ -195,7 +194,8 @@ TOTALS = {"instructions": 3.12e12, "cycles": 2.78e12, "below_ceiling": 0.12}
 
 def example(**more: Any) -> tuple[Session, dict[str, Any]]:
     session, _ = observe(Machine(cores=2))
-    line = summary_line(session, {}, 84.2) | {"run": RUN, "job": JOB, "busy": BUSY}
+    session.command_run.start = wire.Note("run-start", 0, data={"pid": 1, "argv": ["make"]})
+    line = summary_line(session, {}) | {"run": RUN, "job": JOB, "busy": BUSY, "elapsed_s": 84.2}
     line |= {"others": OTHER_TASKS, "totals": TOTALS, "energy_j": 6400.0, "own_cpu_s": 0.34}
     line["causes"] = [{"kind": "turbo-drop", "cause": "power-pl2"}]
     return session, line | more
@@ -279,7 +279,7 @@ def test_after_the_lines_on_a_command_a_brief_summary_ends() -> None:
     session, line = example()
     line["job"] = JOB | line["machine"]
     brief, whole = (
-        stat_text.ending_lines(session, EpisodeTally(), line, ["make"], brief=brief)
+        stat_text.ending_lines(session, EpisodeTally(), line, brief=brief)
         for brief in (True, False)
     )
     assert brief[-1] == command_lines(session, ["make"], line)[-1]
@@ -299,14 +299,15 @@ def test_a_list_of_a_jobs_cpus_has_at_most_sixty_characters() -> None:
 def test_what_held_a_command_back_is_between_its_phases_and_its_numbers() -> None:
     session, line = example()
     line["job"] = JOB | line["machine"]
+    end_command(session, "make")
     session.run.track_losses()
     session.run.times.threads = {(1, 1): TaskTimes("make", run_s=3.0, wait_s=3.0)}
     session.run.times.job_has_waits = True
-    waited_s = np.array([3.0, 0.0])
+    waited_s = np.array([3.0, 0.0, 0.0, 0.0])
     losses = LossSums(waited_s, waited_s, {WAIT_CAUSE: waited_s})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session.run, "lost_time", lambda: losses)
-        lines = stat_text.ending_lines(session, EpisodeTally(), line, ["make"])
+        lines = stat_text.ending_lines(session, EpisodeTally(), line)
     heading = next(i for i, text in enumerate(lines) if "what held it back" in text)
     assert lines[heading + 1].startswith("◐ 50.0 %  make waited for CPU 0")
     command = next(i for i, text in enumerate(lines) if text.startswith("exit status"))
@@ -317,7 +318,7 @@ def test_all_outputs_name_the_same_task_for_which_a_command_waited() -> None:
     """`hog` ran where the command waited, `big` longer on its other CPU, and `cron` in an episode
     of a part of the run."""
     session, _ = observe(Machine(cores=2), 40)
-    session.neighbours.watched_job.name = str(ROOT)
+    end_command(session, "job", wall_s=3.5, user_s=3.5, sys_s=0.0)
     session.run.track_losses()
     session.run.times.threads = {
         (ROOT, ROOT): TaskTimes("job", 3.0, 0.1, {0: 3.1}, elapsed_s=3.5, active_s=3.1),
@@ -331,17 +332,15 @@ def test_all_outputs_name_the_same_task_for_which_a_command_waited() -> None:
     who = {"who": [TaskOnCpu(9, "cron", 1)]}
     episode = Episode("neighbour", [1], 0, session.now_ns, 0.9, "scheduler", who)
     session.log.add_ended([episode])
-    footprint = JobFootprint()
-    footprint.start(ROOT)
+    footprint = session.run.times.job
     footprint.seconds, footprint.waited_s, footprint.pids = {0: 3.0, 1: 0.5}, 3.1, {ROOT}
-    used = {"pid": ROOT, "wall_s": 3.5, "user_s": 3.5, "sys_s": 0.0}
     waited_s = np.array([0.1, 3.0, 0.0, 0.0])
     losses = LossSums(waited_s, waited_s, {WAIT_CAUSE: waited_s})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session.run, "lost_time", lambda: losses)
-        line = summary_line(session, {}, 3.5, RUN | used, footprint)
-        lines = stat_text.ending_lines(session, EpisodeTally(), line, ["job"])
-        (finding,) = report(session, ["job"]).findings
+        line = summary_line(session, {})
+        lines = stat_text.ending_lines(session, EpisodeTally(), line)
+        (finding,) = report(session).findings
     assert lines[1].endswith(" waited 3.10 s for a CPU, mostly behind hog[7].")
     assert any("waited behind hog[7] on CPU 1" in text for text in lines[2:])
     assert line["job"]["behind"] == [{"pid": 7, "comm": "hog", "ran_s": 3.0}]
@@ -391,31 +390,28 @@ def test_the_page_shows_these_lines() -> None:
 # --- CPUs and cost of a measured command
 
 
-class RunningCommand:
-    """A command that has started and does not end."""
-
-    is_closed = False
-
-    def add_frame(self, _: wire.Frame) -> bool:
-        return False
-
-
 def test_only_the_command_counts_if_another_job_is_watched() -> None:
-    """With --watch OTHER -- CMD, the CPUs of the job are those of the command."""
-    session, _ = observe(Machine(cores=2), 3)
-    watched_job = session.neighbours.watched_job
-    watched_job.name = "other"
-    measurement = Measurement(cast("Any", SimpleNamespace(pid=ROOT, marks=MarkSocket())))
-    measurement.command_window = cast("Any", RunningCommand())
-    for i in range(1, 3):
-        other = {"7": [7, "other", 0, i * 500 * MS, 0, 0, 0]}
-        ours = {"100": [ROOT, "job", 3, i * 100 * MS, 0, 0, 0]}
-        results = {"watched": {"threads": other}, "command": {"threads": ours}}
-        frame = wire.Frame(i, session.now_ns + i, {}, records=results)
-        watched_job.read_record(frame.records, frame.time_ns)
-        measurement.follow(session, frame)
-    assert measurement._footprint is not None
-    assert measurement._footprint.cpus() == [3]
+    """With --watch OTHER -- CMD, the CPUs of the job are those of the command, not what OTHER
+    did. The command's process exists before its start."""
+    machine = Machine(cores=2, changes={"watch": "other"})
+    session = Session(machine.hello)
+    session.apply(wire.Note("run-start", session.now_ns, data={"pid": ROOT}))
+    for seq, (cpu, ms) in enumerate([(0, 1), (1, 501), (1, 1001)], 1):
+        other = {"threads": {"7": [7, "other", 3, seq * 500 * MS, 0, 0, 0]}}
+        own = {"threads": {str(ROOT): [ROOT, "job", cpu, ms * MS, 0, 0, 0]}}
+        session.apply(machine.frame(seq, records={"watched": other, "command": own}))
+    assert session.command_footprint is not None
+    assert session.command_footprint.seconds == {1: pytest.approx(1.0)}
+    session.apply(wire.Note("run-start", session.now_ns, data={"pid": 8}))
+    assert session.command_footprint is None
+
+
+@pytest.mark.parametrize(("watch", "are_known"), [("7", True), ("8", False), ("lmp", False)])
+def test_cpus_of_a_watched_command_are_known(watch: str, are_known: bool) -> None:
+    session = Session(Machine(changes={"watch": watch}).hello)
+    assert session.command_footprint is None
+    session.apply(wire.Note("run-start", 1, data={"pid": 7}))
+    assert (session.command_footprint is not None) is are_known
 
 
 @pytest.mark.parametrize("boot", [BOOT_ID.read_text(encoding="ascii").strip(), "another"])
@@ -430,7 +426,7 @@ def test_own_cost_includes_perftop_and_a_local_probe(
     for message in (hello, *frames):
         assert measurement.admit(message)
         session.apply(message)
-    line = measurement.line(session)
+    line = measured_line(session, measurement, EpisodeTally())
     probe_s = line["probe_cpu_s"]
     assert probe_s > 0
     whole = None if boot == "another" else pytest.approx(probe_s + 0.25)
@@ -449,7 +445,7 @@ def test_means_that_leave_samples_out_have_the_share_of_the_others(
     for message in (hello, *frames):
         assert measurement.admit(message)
         session.apply(message)
-    line = measurement.line(session)
+    line = measured_line(session, measurement, EpisodeTally())
 
     def notes() -> list[str]:
         return [text for text in stat_text.ending_lines(session, EpisodeTally(), line)
@@ -464,13 +460,13 @@ def test_means_that_leave_samples_out_have_the_share_of_the_others(
 def test_other_tasks_are_averaged_over_the_time_of_their_records() -> None:
     """Tasks are sampled once a second: records may cover only the first 0.7 s of a run of 1.2 s."""
     times = RunTimes([0, 1])
-    footprint: Any = SimpleNamespace(pids={5})
-    session: Any = SimpleNamespace(run=SimpleNamespace(times=times), now_ns=1200 * MS)
-    assert _other_tasks(session, footprint) is None
+    footprint = SimpleNamespace(pids={5})
+    session: Any = SimpleNamespace(run=SimpleNamespace(times=times), command_footprint=footprint)
+    assert _other_tasks(session) is None
     look = TaskSnapshot.from_records({"tasks": {"0": [7, "hog", 1.0], "1": [5, "job", 1.0]}})
     assert look is not None
     times.add_snapshot(look, 0, 700 * MS)
-    result = _other_tasks(session, footprint)
+    result = _other_tasks(session)
     assert result is not None
     assert result["cpus"] == pytest.approx(1.0)
     assert result["most"]["ran_s"] == pytest.approx(0.7)

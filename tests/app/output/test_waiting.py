@@ -15,6 +15,7 @@ from fakes import observe as sampled
 from sessions import session_of
 from why_reports import (
     NO_FINDING,
+    command_report,
     empty_report,
     find_finding,
     find_wait,
@@ -484,7 +485,7 @@ def test_a_job_that_also_sleeps_gets_its_wanted_time(
     session.run.times.threads = {(1, 1): task_times("job", 0.01, wait_s)}
     session.run.times.job_has_waits, session.run.times.tasks = True, hog(0.5)
     session.run._losses.add_wait(np.array([wait_s, 0, 0, 0]), np.array([0.01, 0, 0, 0]))
-    result = report(session, ["job"])
+    result = command_report(session)
     assert answer(result) == sentence
     most_unseen = answer(replace(result, seen_share=0.07))
     assert most_unseen == unseen_sentence, "children that ended unseen"
@@ -498,7 +499,7 @@ def test_a_small_wait_is_shown_with_its_longest_part(wait_s: float, sentence: st
     session.run.track_losses()
     session.run.times.threads = {(1, 1): TaskTimes("job").with_record(0, 0.4, wait_s, 0)}
     session.run.times.job_has_waits = True
-    result = report(session, ["job"])
+    result = command_report(session)
     found = next(check.result for check in result.checks if check.key == "wait")
     assert found.partition(" of 0 ms")[2] == sentence
 
@@ -610,7 +611,7 @@ def test_a_stop_that_one_reading_found_is_inferred(readings: str, confidence: st
     for letter in readings:
         job = job.with_state(letter, 0.1, 0.1 * (letter == "R"))
     session = session_of_job(job)
-    result = report(session, ["job"])
+    result = command_report(session)
     assert find_finding(result, STOPPED_CAUSE).confidence == confidence
 
 
@@ -621,7 +622,7 @@ def test_a_stop_that_one_reading_found_is_inferred(readings: str, confidence: st
 ])  # fmt: skip
 def test_a_stopped_job_gets_the_duration_and_the_cause(state: str, by: str, hint: str) -> None:
     session = session_of_job(TaskTimes("job", 0.3, 0.0, {0: 0.3}, 0.5, 0.3, {state: 0.2, "R": 0.3}))
-    result = report(session, ["job"])
+    result = command_report(session)
     (first,) = [finding for finding in result.named_findings if finding.cause == STOPPED_CAUSE]
     assert first.text == f"job was stopped for 0.2 of 0.5 s ({by})"
     assert (first.culprit, first.hint, first.confidence) == (by, hint, "measured")
@@ -648,7 +649,7 @@ def test_the_cost_of_sleeps_after_split_locks_is_inferred(
     job = TaskTimes("job", 0.1, 0.0, {0: 0.1}, 0.5, 0.1, {"S": 0.5}, switches=1000, sleeps=sleeps)
     session = session_of_job(job)
     session.hints.read_records({"kernel_log": [["split-lock", name, 1]]})
-    result = report(session, ["job"])
+    result = command_report(session)
     found = {finding.cause: finding for finding in result.findings}
     finding = found.get(("stopped", "split-lock"))
     assert (finding.lost_s if finding else 0.0) == pytest.approx(lost_s)
@@ -674,7 +675,7 @@ def with_quota(throttled_s: float, waited_s: float = 0.0, threads: int = 1) -> S
 
 def test_a_quota_is_named_with_its_owner_and_other_tasks_are_not() -> None:
     session = with_quota(0.3, 0.3)
-    result = report(session, ["job"])
+    result = command_report(session)
     (first,) = [finding for finding in result.named_findings if finding.cause == QUOTA_CAUSE]
     assert first.text == "job may use no more than 0.5 CPUs (quota of container 0123456789ab)"
     assert (first.culprit, first.confidence) == ("its CPU quota of 0.5 CPUs", "measured")

@@ -18,6 +18,7 @@ from sim_streams import messages_lasting
 from sim_truth import PLAYED_S, SMALL, found_episodes, play_episodes
 from why_reports import (
     NO_FINDING,
+    command_report,
     empty_report,
     find_finding,
     printed_report,
@@ -429,7 +430,7 @@ def test_a_job_that_waits_for_the_disk_at_its_memory_limit_gets_a_clue(
         session.hints.read_records(
             {"memory": {"stalled_us": 0, "counts": {}, "groups": groups, "pids": pids}}
         )
-    result = report(session, ["job"])
+    result = command_report(session)
     assert [clue.text for clue in result.clues] == [clue_text] * bool(clue_text)
     result.interval.machine["pressure_io"] = 0.001  # the machine's many CPUs hardly wait
     assert "disk" not in {check.key for check in replace(result).checks}
@@ -506,7 +507,7 @@ def test_little_memory_pressure_of_many_cpus_does_not_rule_out_memory_for_a_job(
 
 def test_a_job_that_is_blocked_without_io_pressure_waits_for_no_disk() -> None:
     session = session_of_job(TaskTimes("job", 0.1, 0.0, {0: 0.1}, 0.5, 0.1, {"D": 0.4, "R": 0.1}))
-    first, *rest = printed_report(report(session, ["job"]))
+    first, *rest = printed_report(command_report(session))
     assert first == "job was blocked in the kernel (cause unknown) 80 % of its time."
     assert not any("disk" in line or "perf record" in line for line in rest)
 
@@ -608,7 +609,7 @@ def test_a_report_on_a_recorded_command_has_the_share_of_it_that_was_seen(
 ) -> None:
     """The recording has the command's CPU time in a note, which is untrusted."""
     session = session_of_job(TaskTimes("make", run_s=3.0))
-    session.hello = replace(session.hello, watch="1")
+    session.neighbours.watched_job.name = "1"
     session.apply(Note("run-start", session.now_ns, data={"pid": 1, "argv": ["make"]}))
     if end is not None:
         session.apply(Note("run-end", session.now_ns, data=end))
@@ -643,7 +644,7 @@ def test_blocked_for_half_of_the_time_is_the_answer(blocked_s: float, first: str
     states = {"D": blocked_s, "R": 1.0 - blocked_s}
     run_s = 1.0 - blocked_s
     times = TaskTimes("job", run_s, 0.0, {0: run_s}, 1.0, run_s, states)
-    text = printed_report(report(session_of_job(times), ["job"]))
+    text = printed_report(command_report(session_of_job(times)))
     assert text[0] == first
 
 

@@ -236,7 +236,7 @@ def test_only_selected_cpus_are_shown() -> None:
     line = stat_lines.interval_line(session, session.take_interval())
     assert [c["cpu"] for c in line["cpus"]] == [1, 3]
     assert [c["cpus"] for c in line["cores"]] == [[1, 3]]
-    summary = run_summary.summary_line(session, {}, 0.1)
+    summary = run_summary.summary_line(session, {})
     assert summary["machine"]["util"]["mean"] == 0.5
 
 
@@ -271,6 +271,6 @@ def test_kernel_times_before_and_after_an_offline_time_are_counted() -> None:
         read = frame(greeting, seq, {"ref": [0], **counts}, flags=flags)
         stat = synth.rows(greeting.blocks[1], 1, counts, [int(seq * TICKS)])
         session.apply(dataclasses.replace(read, blocks=read.blocks | {"stat": stat}))
-    summary = run_summary.summary_line(session, {}, 0.9)
+    summary = run_summary.summary_line(session, {})
     assert summary["cpus"][0]["idle"]["mean"] == pytest.approx(0.5)
     assert summary["cpus"][0]["steal"]["mean"] == 0.0

@@ -12,6 +12,7 @@ from fakes import CpuLoad, Machine, observe
 from sessions import TICKS, session_of
 from sim_streams import messages_lasting
 from synth import frame
+from why_reports import end_command
 
 from perfprobe import wire
 from perftop.model import tasks
@@ -240,26 +241,27 @@ def test_the_number_of_kept_threads_and_tasks_is_limited(
 def test_the_summary_separates_the_cpus_of_the_job() -> None:
     does = {cpu: CpuLoad(0.2 * (cpu + 1)) for cpu in range(4)}
     session, _ = observe(Machine(cores=2, loads=does), 20)
-    job = WatchedThreads()
-    job.add_record((101, 101, 1, 0))
-    line = run_summary.summary_line(session, {}, 2.0, None, job.add_record((101, 101, 1, 100)))
+    end_command(session, "job")
+    session.run.times.job.seconds = {1: 0.1}
+    line = run_summary.summary_line(session, {})
     assert (line["job"]["cpus"], line["rest"]["cpus"]) == ([1], [0, 2, 3])
     assert line["job"]["seen_s"] == pytest.approx(0.1)
     assert line["job"]["util"]["mean"] == pytest.approx(0.4, rel=1e-3)
     assert line["rest"]["util"]["mean"] == pytest.approx((0.2 + 0.6 + 0.8) / 3, rel=1e-3)
-    line = run_summary.summary_line(session, {}, 2.0, None, WatchedThreads().footprint)
-    assert (line["job"], line["rest"]) == (None, None)
     session.reset_sums()
-    line = run_summary.summary_line(session, {}, 2.0, None, job.footprint)
+    line = run_summary.summary_line(session, {})
+    assert (line["job"], line["rest"]) == (None, None)
+    session.run.times.job.seconds = {1: 0.1}
+    line = run_summary.summary_line(session, {})
     assert line["job"]["util"] is line["rest"]["util"] is None, "there is no sample yet"
 
 
 def test_an_offline_cpu_is_not_one_of_the_others() -> None:
     session, _ = observe(Machine(cores=2), 20)
     session.apply(wire.Note("hotplug", session.now_ns, data={"cpu": 3, "online": False}))
-    job = WatchedThreads()
-    job.add_record((101, 101, 1, 0))
-    line = run_summary.summary_line(session, {}, 2.0, None, job.add_record((101, 101, 1, 100)))
+    end_command(session, "job")
+    session.run.times.job.seconds = {1: 0.1}
+    line = run_summary.summary_line(session, {})
     assert (line["job"]["cpus"], line["rest"]["cpus"]) == ([1], [0, 2])
 
 
@@ -393,7 +395,7 @@ def test_percentiles_remain_correct_when_samples_are_thinned() -> None:
     refs = np.cumsum([0, *(int(share * TICKS) for share in shares)]) % 2**48
     frames = [frame(greeting, seq, {"ref": [ref]}) for seq, ref in enumerate(refs.tolist())]
     session_of(session, frames)
-    result = run_summary.summary_line(session, {}, 1.0)["cpus"][0]["util"]
+    result = run_summary.summary_line(session, {})["cpus"][0]["util"]
     assert result["min"] == pytest.approx(shares.min(), abs=1e-6)
     assert result["max"] == pytest.approx(shares.max(), abs=1e-6)
     assert result["mean"] == pytest.approx(shares.mean(), abs=1e-6)

@@ -63,7 +63,7 @@ class CommandRun(Run):
 
         def is_measured() -> bool:
             self.feed.frames(1)
-            return self.source.measurement is not None and bool(self.source.measurement.summary)
+            return bool(self.source.summary)
 
         await until_true(is_measured, "the command is measured")
 
@@ -172,8 +172,7 @@ async def test_a_running_and_an_ended_command_have_their_status(tmp_path: Path) 
         await run.pilot.press("q")
     assert run.source.run is not None
     assert run.source.run.status == 7
-    assert run.source.measurement is not None
-    assert any(line.startswith("exit status 7") for line in run.source.measurement.summary)
+    assert any(line.startswith("exit status 7") for line in run.source.summary)
 
 
 async def test_the_message_about_the_end_remains_for_some_intervals(
@@ -244,12 +243,10 @@ async def test_the_summary_covers_the_run_only() -> None:
 
     async with around("true") as run:
         await run.finish_command()
-        measurement = run.source.measurement
-        assert measurement is not None
-        summaries.append((run.feed.seq, list(measurement.summary)))
+        summaries.append((run.feed.seq, list(run.source.summary)))
         run.feed.machine.cpu(0).util = 0.1
         await run.send_intervals(3)
-        summaries.append((0, measurement.summary))
+        summaries.append((0, run.source.summary))
     (frames, early), (_, late) = summaries
     assert early == late
     drawn = {f" {count_noun(n, 'sample')} of 8 CPUs" for n in range(1, frames)}
@@ -317,8 +314,7 @@ async def test_a_dead_probe_leaves_the_command_running(
     await ending
     assert run.source.run is not None
     assert run.source.run.status == 6
-    assert run.source.measurement is not None
-    assert any("status 6" in line for line in run.source.measurement.summary)
+    assert any("status 6" in line for line in run.source.summary)
 
 
 async def test_a_bug_while_the_stream_is_read_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:

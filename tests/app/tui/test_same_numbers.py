@@ -372,7 +372,7 @@ def text_errors(session: Session, interval: Interval, message: Line) -> Iterator
 
 def summary_errors(session: Session) -> Iterator[str]:
     """The metrics of the machine in the summary of `stat`."""
-    line = summary_line(session, {}, 10.0)
+    line = summary_line(session, {})
     drawn = stat_text.ending_lines(session, EpisodeTally(), line, requested_keys=DEFAULT_COLUMNS)
     for key in DEFAULT_COLUMNS:
         label, measure = METRICS[key].name(GHZ), line["machine"][key]

@@ -85,7 +85,7 @@ async def test_samples_are_batched_while_the_command_runs() -> None:
 
     with Job(["sleep", "1000"]) as job:
         command = CommandSummary(job)
-        command.begin(hello)
+        command.process([hello])
         session = command.session
         known: list[int] = []
         for seq in range(2 * MAX_BATCH):
@@ -98,8 +98,11 @@ async def test_samples_are_batched_while_the_command_runs() -> None:
         await command.measurement.command_window.wait_for_end()
         command.measure(sample(seq + 1))
         assert session.frames == 2 * MAX_BATCH + 1
-        assert command.measurement.command_window.is_closed
-        assert command.summary()
+        assert command.measurement.is_over
+        assert not command.lines
+        for note in command.measurement.due_notes(raw_ns()):
+            command.measure(note)
+        assert command.lines
 
 
 def test_the_summary_names_what_cannot_be_measured_in_one_line(tmp_path: Path) -> None:

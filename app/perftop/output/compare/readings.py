@@ -23,7 +23,7 @@ from perftop.model.numbers import EVENT_PREFIX, INDEX, METRICS, PER_KI, RARE_MET
 from perftop.model.sample_reader import SampleBatch
 from perftop.model.smt import STATES
 from perftop.output.compare.statistics import MIN_BLOCKS, Estimate, estimate_of_series
-from perftop.output.run_summary import is_different, mean_both_share, mean_busy_cpus
+from perftop.output.run_summary import is_different, mean_both_share, mean_busy_cpus, run_line
 from perftop.output.stat_lines import shown_unit
 from perftop.output.summary_text import WHOLE_LABEL, Phases
 from perftop.session.losses import WAIT_CAUSE, CauseKey
@@ -453,8 +453,6 @@ class RecordingReader(Phases):
     def __init__(self, *, by_mark: bool) -> None:
         super().__init__(by_mark=by_mark)
         self.readings: list[Reading] = []
-        self._runs: list[Line] = []
-        self._command: str | None = None
 
     def on_hello(self, hello: wire.Hello) -> Session:
         session = super().on_hello(hello)
@@ -469,14 +467,8 @@ class RecordingReader(Phases):
         self.series.add(batch, first, last)
 
     def on_message(self, message: wire.Message) -> bool:
-        if isinstance(message, wire.Note):
-            argv = message.data.get("argv")
-            if message.kind == "run-start" and isinstance(argv, list):
-                self._command = shlex.join(map(str, argv))
-            elif message.kind == "run-end":
-                self._runs.append(message.data)
-            elif message.kind == "gap":
-                return False  # a gap does not end a phase here
+        if isinstance(message, wire.Note) and message.kind == "gap":
+            return False  # a gap does not end a phase here
         return super().on_message(message)
 
     def on_end(self) -> None:
@@ -485,10 +477,10 @@ class RecordingReader(Phases):
             line = self.phases.pop().line
             label = line["label"] if self._by_mark else ""
             if not self._by_mark:
-                line["run"] = self._runs[0] if len(self._runs) == 1 else None
+                line["run"] = run_line(self.session)
                 line["type"] = "summary"
-            if self._command is not None:
-                line["state"] = line["state"] | {"command": self._command}
+            if argv := self.session.command_run.argv:
+                line["state"] = line["state"] | {"command": shlex.join(argv)}
             extremes = self.session.run.distribution.finish()
             samples = {key: extremes.samples(key, MAX_SAMPLES) for key in NUMBERS if key in METRICS}
             _, lost_s, wanted_s = map(np.diff, self.series.sums()["lost_ratio"])

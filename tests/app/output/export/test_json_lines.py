@@ -24,8 +24,6 @@ from perfprobe import wire
 from perftop import cli
 from perftop.base.errors import Failed
 from perftop.output.export import fields, openmetrics
-from perftop.output.export.json_lines import RecordedCommand
-from perftop.session.session import Session
 from perftop.verbs import measuring
 
 
@@ -99,33 +97,6 @@ def test_notes_of_a_command_are_not_trusted(tmp_path: Path) -> None:
         run = _summary(tmp_path, [wire.Note("run-start", 1, data={"pid": 7}), end])["run"]
         assert {key: run[key] for key in results} == dict.fromkeys(results), value
         assert run["start"] is None, "it began before the first sample"
-
-
-@pytest.mark.parametrize(("watch", "are_known"), [("7", True), ("8", False), ("lmp", False)])
-def test_cpus_of_a_watched_command_are_known(watch: str, are_known: bool) -> None:
-    command = RecordedCommand(Session(synth.hello(watch=watch)))
-    assert command.footprint is None
-    command.read_message(wire.Note("run-start", 1, data={"pid": 7}))
-    assert (command.footprint is not None) is are_known
-
-
-def test_cpus_of_the_command_are_known_while_another_job_is_watched() -> None:
-    """The probe reads both; the command exists before its start."""
-    hello = synth.hello([], watch="lmp")
-    session = Session(hello)
-    command = RecordedCommand(session)
-    other = {"threads": {"9": [9, "lmp", 3, 10**9, 0, 0, 0]}, "more": 0}
-    for seq, (cpu, run_ns) in enumerate([(0, 10**6), (1, 10**6 + 5 * 10**8), (1, 10**9 + 10**6)]):
-        own = {"threads": {"7": [7, "job", cpu, run_ns, 0, 0, 0]}, "more": 0}
-        command.read_message(
-            synth.frame(hello, seq, {}, records={"watched": other, "command": own})
-        )
-        assert command.footprint is None
-    command.read_message(wire.Note("run-start", 1, data={"pid": 7}))
-    assert command.footprint is not None
-    assert command.footprint.seconds == {1: pytest.approx(1.0)}, "not what lmp did"
-    command.read_message(wire.Note("run-start", 1, data={"pid": 8}))
-    assert command.footprint is None
 
 
 def test_jsonl_can_be_limited_to_some_metrics(recording: Path) -> None:

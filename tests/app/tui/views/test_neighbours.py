@@ -13,6 +13,7 @@ from fakes import CpuLoad, Machine
 from played_apps import Run, running_app
 from waiting import until_true
 
+from perfprobe import wire
 from perftop.draw import strips
 from perftop.draw.strips import cut_runs
 from perftop.model.kinds import Episode
@@ -130,7 +131,8 @@ async def test_all_lines_are_as_wide_as_the_screen(ascii_: bool) -> None:
 async def test_a_job_that_is_watched_by_its_pid_has_the_name_of_the_verdict() -> None:
     async with running_app(machine_of_two_cores(changes={"watch": "4000"}), (160, 50)) as run:
         await run.pilot.press("6")
-        run.source.session.command = ["make", "-j2"]
+        start = {"pid": 4000, "argv": ["make", "-j2"]}
+        run.source.session.apply(wire.Note("run-start", 0, data=start))
         await play_watched_job(run, 20, (0,), 0.5)
         await wait_for_text(run, "make 4000  1 thread")
         assert report_of(neighbours_of(run)).job == "make"
