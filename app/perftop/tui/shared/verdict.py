@@ -514,8 +514,8 @@ def _bar(verdict: Verdict, size: int, shapes: str) -> list[Run]:
             runs.append((theme.USER * cells, key))
             drawn_cells += cells
         if eighths % 8 and eighths // 8 == drawn_cells and i + 1 < len(ends):
-            wait_for_key = keys[min(i + 1, len(keys) - 1)]
-            runs.append((" ▏▎▍▌▋▊▉"[eighths % 8], f"{key}/{wait_for_key}"))
+            next_key = keys[min(i + 1, len(keys) - 1)]
+            runs.append((" ▏▎▍▌▋▊▉"[eighths % 8], f"{key}/{next_key}"))
             drawn_cells += 1
     return [*runs, (" " * (size - width(runs)), "text")]
 
