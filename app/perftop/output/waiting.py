@@ -454,8 +454,8 @@ def _awaited_tasks(session: Session, waiters: _Waiters, rivals: _Rivals) -> tupl
     if rivals.members_compete and not (rivals.members_explain_wait or rivals.explains_wait):
         culprit += " and other tasks"  # too short-lived to be sampled
         awaited_tasks += [] if rivals.neighbours else ["other tasks"]
-    if not awaited_tasks and rivals.explains_wait:  # each ran too little to be named
-        return "many other tasks", [f"{len(rivals.ran_s)} other tasks"]
+    if rivals.explains_wait and not rivals.neighbours:  # each ran too little to be named
+        return "many other tasks", [*awaited_tasks, f"{len(rivals.ran_s)} other tasks"]
     return culprit, awaited_tasks
 
 
@@ -477,7 +477,7 @@ def _wait_remedy(
         return f"{command} {min(waiting_pids)}"
     if rivals.neighbours:
         return remedy_against(session, *rivals.neighbours[0])
-    if rivals.members_compete and not has_room:
+    if rivals.members_compete and not (rivals.explains_wait or has_room):
         usable = allowed.intersection(session.topology[row].cpu for row in session.selected)
         fewer_threads = f"no more than {count_noun(len(usable), 'thread')}"
         if limit:

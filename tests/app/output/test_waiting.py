@@ -367,6 +367,14 @@ def test_many_tasks_that_each_ran_little_are_counted_and_the_largest_is_evidence
     assert result.evidence[-2:] == pieces
 
 
+def test_threads_that_wait_mostly_for_many_equal_tasks_are_not_the_cause_themselves() -> None:
+    equal_tasks = {(pid, "cc", 0): task_times("cc", 0.07) for pid in range(10, 15)}
+    result = waits(two_threads(0.07, 0.43), equal_tasks)
+    assert result.text == "2 threads of job wait for each other and 5 other tasks on CPU 0"
+    assert (result.culprit, result.confidence) == ("many other tasks", "measured")
+    assert not result.hint  # fewer threads would not help
+
+
 def test_the_tasks_that_measure_are_not_the_victims_if_others_wait() -> None:
     own = {(9, "perftop", 0): task_times("perftop", 0.1, 0.4)}
     other = {(5, "web", 0): task_times("web", 0.3, 0.2)}
