@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite, nan
@@ -94,12 +94,8 @@ class Fleet:
 
     def running(self) -> list[SharedEpisode]:
         """Returns running episodes, costliest first. Episodes of a shared cause are merged."""
-        by_cause: dict[CauseKey, list[MachineEpisode]] = {}
-        for machine in self.machines.values():
-            for episode in machine.running:
-                if episode.kind not in UNLISTED_KINDS:
-                    by_cause.setdefault(episode.group, []).append(episode)
-        shared_episodes = [e for group in by_cause.values() for e in self._shared_episodes(group)]
+        groups = _listed_groups(e for machine in self.machines.values() for e in machine.running)
+        shared_episodes = [e for group in groups for e in self._shared_episodes(group)]
         shared_episodes.sort(key=lambda h: (-round(h.lost, 2), severity_rank(h.kind), h.start))
         return shared_episodes
 
@@ -126,16 +122,11 @@ class Fleet:
     def newest_episodes(self, max_episodes: int) -> list[SharedEpisode]:
         """Returns the running and the ended episodes, newest start first. Episodes with the same
         cause that started together are merged."""
-        ended_episodes: dict[CauseKey, list[MachineEpisode]] = {}
-        for machine in self.machines.values():
-            for episode in machine.ended:
-                if episode.kind not in UNLISTED_KINDS:
-                    ended_episodes.setdefault(episode.group, []).append(episode)
+        groups = _listed_groups(e for machine in self.machines.values() for e in machine.ended)
         shared_episodes = self.running()
-        for episodes in ended_episodes.values():
-            episodes.sort(key=lambda episode: episode.start)
+        for group in groups:
             simultaneous: list[MachineEpisode] = []
-            for episode in episodes:
+            for episode in sorted(group, key=lambda episode: episode.start):
                 if simultaneous and episode.start - simultaneous[0].start > MAX_START_DISTANCE_S:
                     shared_episodes += self._shared_episodes(simultaneous)
                     simultaneous = []
@@ -143,6 +134,14 @@ class Fleet:
             shared_episodes += self._shared_episodes(simultaneous)
         shared_episodes.sort(key=lambda h: -h.start)
         return shared_episodes[:max_episodes]
+
+
+def _listed_groups(episodes: Iterable[MachineEpisode]) -> Iterable[Sequence[MachineEpisode]]:
+    groups: dict[CauseKey, list[MachineEpisode]] = {}
+    for episode in episodes:
+        if episode.kind not in UNLISTED_KINDS:
+            groups.setdefault(episode.group, []).append(episode)
+    return groups.values()
 
 
 @lru_cache(maxsize=8192)

@@ -17,9 +17,7 @@ from perftop.process import launch
 from perftop.process.link import ByteRate, retry_waits_s
 from perftop.process.streams import ProbeStream
 from perftop.recording.file import AnyRecording, damage_suffix, has_parts, open_recording
-from perftop.session.fleet import (
-    Fleet,
-)
+from perftop.session.fleet import Fleet
 from perftop.session.fleet_machine import ROW_SPAN_S, LiveMachine, Machine
 from perftop.session.packing import TimedMessage
 

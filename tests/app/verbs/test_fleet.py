@@ -235,6 +235,23 @@ async def test_a_broken_link_is_reported_immediately_and_restored(
     await asyncio.wait([task])
 
 
+async def test_a_machine_that_has_answered_is_retried_after_the_shortest_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "RETRY_WAITS_S", (0.01, 1000.0))
+    hosts = fake_ssh.install(tmp_path, monkeypatch)
+    hosts.set("n1", "run sim:steady,cpus=2")
+    source = SshSource(["n1"], 0.1)
+    task = asyncio.create_task(source.run())
+    machine = source.fleet.machines["n1"]
+    for _ in range(3):
+        await until_true(lambda: machine.is_answering, "values of n1")
+        hosts.disconnect("n1")
+        await until_true(lambda: not machine.is_answering, "the broken link")
+    task.cancel()
+    await asyncio.wait([task])
+
+
 @pytest.mark.parametrize("name", ["n1", "sim:steady,cpus=2"])
 async def test_a_pause_of_perftop_is_not_a_silence_of_the_machine(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -258,6 +275,8 @@ async def test_a_pause_of_perftop_is_not_a_silence_of_the_machine(
 async def test_silence_and_impossible_messages_are_reasons(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(fleet_sources, "MAX_STARTING", 1)
+    monkeypatch.setattr(fleet_sources, "MAX_START_S", 1000.0)  # the next one starts at an answer
     monkeypatch.setattr(streams, "MAX_SILENCE_S", 0.5)
     monkeypatch.setattr(launch, "GRACE_S", 0.1)
     hosts, names = fake_ssh.install(tmp_path, monkeypatch), ["stopped", "liar", "sim:idle,cpus=2"]
