@@ -39,6 +39,9 @@ LABEL_WIDTH, TRY_WIDTH = 11, 10
 MIN_WANTED_SHARE = 0.75
 """Minimum share of the elapsed time that a job must have run or waited for its losses to be given
 as shares of its time. With less, it also slept, and the answer says how long it wanted a CPU."""
+MIN_READY_SHARE = 0.5
+"""Minimum share of the readings that found a thread ready although it did not run, for the answer
+to say so."""
 MIN_DISK_SHARE = 0.5
 """Minimum share of its time that a job must have waited for the disk, or have been blocked in the
 kernel, for the answer to say so."""
@@ -125,6 +128,10 @@ class _Answer:
             is_sampled = report.totals.span.sample_count > report.totals.span.suspect_count
             reason = "CPU utilisation cannot be read" if is_sampled else "there is no good sample"
             return [f"Whether {self.name} had work is not known: {reason}."]
+        threads = report.totals.times.threads.values()
+        if any(t.by_state.get("R", 0.0) > MIN_READY_SHARE * t.elapsed_s > t.run_s for t in threads):
+            text = f"{self.subject} {self.verb('is', 'was')} ready to run, but did not run"
+            return [f"{text}. How long it waited is not known yet.", f"{text}."]
         idle = "used no CPU time" if report.job else "was idle"
         return [f"{self.subject} {idle}, so nothing could be lost.{self.no_clock}"]
 

@@ -648,6 +648,18 @@ def test_blocked_for_half_of_the_time_is_the_answer(blocked_s: float, first: str
     assert text[0] == first
 
 
+@pytest.mark.parametrize(("ready_s", "first"), [
+    (0.5, "job used no CPU time, so nothing could be lost."),
+    (0.51, "job was ready to run, but did not run. How long it waited is not known yet."),
+])  # fmt: skip
+def test_a_job_that_was_ready_but_did_not_run_may_have_lost_time(
+    ready_s: float, first: str
+) -> None:
+    """The kernel counts a wait only when it ends."""
+    times = TaskTimes("job", elapsed_s=1.0, by_state={"R": ready_s, "S": 1.0 - ready_s})
+    assert printed_report(command_report(session_of_job(times)))[0] == first
+
+
 @pytest.mark.parametrize(("kind", "util", "is_explained"), [
     ("turbo-drop", 0.4, True), ("turbo-drop", 0.6, False), ("throttle", 0.4, False),
 ])  # fmt: skip
