@@ -49,7 +49,6 @@ from perftop.output.why_report import report
 from perftop.output.why_text import cause_rows, texts
 from perftop.process.measurement import Measurement
 from perftop.session.episodes import EpisodeTally
-from perftop.session.losses import WAIT_CAUSE
 from perftop.session.session import Session
 from perftop.session.values import LISTED_NAMES, lasting_reasons, missing_text
 
@@ -163,18 +162,18 @@ def _run_lines(session: Session, line: Line) -> list[str]:
     """Returns a sentence about the command, how it spent its time, what held it back, and its
     numbers. What is known of another watched job is left out."""
     argv, unicode = session.command_run.argv, supports_unicode()
-    name, bar, causes, waits = job_name(session), list[str](), list[str](), list[str]()
+    name, bar, causes, awaited = job_name(session), list[str](), list[str](), ""
     if session.run.tracks_losses and (session.watches_command or name is None):
         why = report(session, is_past=True)
         bar = time_use_lines(session.run.phases(), unicode=unicode)
         if why.named_findings:
             causes = texts([*cause_rows(why), []], colour=False, unicode=unicode)
-        waits = [f.awaited for f in why.findings if f.cause == WAIT_CAUSE and why.job is not None]
+        awaited = "".join(finding.awaited for finding in why.findings)
     if name is None or not session.watches_command:
         name = command_name(argv)
-    answer = headline(name, line, "".join(waits))
+    answer = headline(name, line, awaited)
     lines = ["", answer, "", *bar, *([""] if bar else []), *causes]
-    return lines + command_lines(session, argv, line)
+    return lines + command_lines(session, line)
 
 
 # --- tables of measures and causes
@@ -269,10 +268,11 @@ def headline(command: str, line: Line, awaited: str = "") -> str:
     return f"{text} and {busy_cpus}{wait_text}.{alone_text}"
 
 
-def command_lines(session: Session, argv: Sequence[str], line: Line) -> list[str]:
+def command_lines(session: Session, line: Line) -> list[str]:
     """Returns lines about the command's times, CPUs and waits, and about other tasks. Unknown items
     are left out. `line`: the summary of a measurement around a command."""
     run, job, other_tasks, machine = line["run"], line["job"], line.get("others"), line["machine"]
+    argv = session.command_run.argv
     user, system = (f"{run[key]:.3f} s" for key in ("user_s", "sys_s"))
     slack_s = run["slack_s"]
     measured = "the measuring window is not known"

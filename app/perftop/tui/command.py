@@ -114,12 +114,9 @@ class CommandSource(LiveSource):
             self.app._handle_exception(error)  # noqa: SLF001
 
     def _measure(self, measurement: CommandMeasurement, messages: list[wire.Message]) -> None:
-        had_summary = bool(self.summary)
         self.process(messages)
         if self.has_started:
             self._add_due_notes(measurement)
-            if bool(self.summary) != had_summary:
-                self.on_interval_changed()
         if self.run is not None and self.run.failure is not None:
             self.app.exit()
 
@@ -149,6 +146,7 @@ class CommandSource(LiveSource):
             self.measurement.follow(message)
             if isinstance(message, wire.Note) and message.kind == "run-end":
                 self.summary = receipt(self.session, self.measurement, self._tally)
+                self.on_interval_changed()
         return False
 
     def on_episode_end(self, episode: Episode) -> None:

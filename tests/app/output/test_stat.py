@@ -194,7 +194,7 @@ TOTALS = {"instructions": 3.12e12, "cycles": 2.78e12, "below_ceiling": 0.12}
 
 def example(**more: Any) -> tuple[Session, dict[str, Any]]:
     session, _ = observe(Machine(cores=2))
-    session.command_run.start = wire.Note("run-start", 0, data={"pid": 1, "argv": ["make"]})
+    session.command_run.start = wire.Note("run-start", 0, data={"pid": 1, "argv": ["make", "-j16"]})
     line = summary_line(session, {}) | {"run": RUN, "job": JOB, "busy": BUSY, "elapsed_s": 84.2}
     line |= {"others": OTHER_TASKS, "totals": TOTALS, "energy_j": 6400.0, "own_cpu_s": 0.34}
     line["causes"] = [{"kind": "turbo-drop", "cause": "power-pl2"}]
@@ -203,9 +203,7 @@ def example(**more: Any) -> tuple[Session, dict[str, Any]]:
 
 def report_line(name: str, **more: Any) -> str:
     session, line = example(**more)
-    matching_texts = [
-        text for text in command_lines(session, ["make", "-j16"], line) if text.startswith(name)
-    ]
+    matching_texts = [text for text in command_lines(session, line) if text.startswith(name)]
     return matching_texts[0].removeprefix(name).strip() if matching_texts else ""
 
 
@@ -282,7 +280,7 @@ def test_after_the_lines_on_a_command_a_brief_summary_ends() -> None:
         stat_text.ending_lines(session, EpisodeTally(), line, brief=brief)
         for brief in (True, False)
     )
-    assert brief[-1] == command_lines(session, ["make"], line)[-1]
+    assert brief[-1] == command_lines(session, line)[-1]
     assert whole[: len(brief)] == brief
     covered = "job on CPUs 0-1: task records cover 810.00 of its 816.60 s; "
     assert [text for text in whole if text.startswith(covered)] != []
@@ -308,10 +306,14 @@ def test_what_held_a_command_back_is_between_its_phases_and_its_numbers() -> Non
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session.run, "lost_time", lambda: losses)
         lines = stat_text.ending_lines(session, EpisodeTally(), line)
+        session.neighbours.watched_job.name = "other"
+        other_lines = stat_text.ending_lines(session, EpisodeTally(), line)
     heading = next(i for i, text in enumerate(lines) if "what held it back" in text)
     assert lines[heading + 1].startswith("◐ 50.0 %  make waited for CPU 0")
     command = next(i for i, text in enumerate(lines) if text.startswith("exit status"))
     assert heading < command
+    assert other_lines[1] == lines[1], "of the command"
+    assert other_lines[3:] == lines[command:], "nothing that is only known of another watched job"
 
 
 def test_all_outputs_name_the_same_task_for_which_a_command_waited() -> None:
@@ -383,7 +385,7 @@ def test_the_page_shows_these_lines() -> None:
     first, gap, *rest = output("command", "make took")
     assert (first, gap) == (headline("make", line), "")
     numbers = re.compile("[0-9.]+")  # clock and work are of another machine
-    lines = command_lines(session, ["make", "-j16"], line)
+    lines = command_lines(session, line)
     assert [numbers.sub("0", text) for text in rest] == [numbers.sub("0", text) for text in lines]
 
 
@@ -408,10 +410,15 @@ def test_only_the_command_counts_if_another_job_is_watched() -> None:
 
 @pytest.mark.parametrize(("watch", "are_known"), [("7", True), ("8", False), ("lmp", False)])
 def test_cpus_of_a_watched_command_are_known(watch: str, are_known: bool) -> None:
-    session = Session(Machine(changes={"watch": watch}).hello)
+    machine = Machine(changes={"watch": watch})
+    session = Session(machine.hello)
     assert session.command_footprint is None
     session.apply(wire.Note("run-start", 1, data={"pid": 7}))
-    assert (session.command_footprint is not None) is are_known
+    for seq in range(1, 4):
+        record = {"threads": {"7": [7, "job", 2, seq * 500 * MS, 0, 0, 0]}}
+        session.apply(machine.frame(seq, records={"watched": record}))
+    footprint = session.command_footprint
+    assert (footprint.seconds if footprint else None) == ({2: 0.5} if are_known else None)
 
 
 @pytest.mark.parametrize("boot", [BOOT_ID.read_text(encoding="ascii").strip(), "another"])
