@@ -12,7 +12,7 @@ from perftop.draw.charts import Glyphs
 from perftop.draw.columns import SUSPECT_SIGN, UNKNOWN_TEXTS, Run, fold_similar
 from perftop.draw.strips import Line, safe_cells
 from perftop.model.kinds import cause_of, kind_of_cause, severity_rank
-from perftop.session.fleet import UNLISTED_KINDS, Fleet, SharedEpisode, TableSelection
+from perftop.session.fleet import Fleet, SharedEpisode, TableSelection
 from perftop.session.fleet_machine import FIELDS, MIN_LOSS, Machine, MachineEpisode
 from perftop.session.losses import WAIT_CAUSE, CauseKey
 from perftop.tui.shared.episode_style import marker, severity_style
@@ -131,7 +131,7 @@ def worst_marker(machine: Machine) -> Run:
     suspect counter, or for no loss; blank if its losses are unknown."""
     if not machine.is_answering:
         return SILENT_SIGN, "dim" if machine.why == "connecting" else "alarm"
-    episodes = [episode for episode in machine.running if episode.kind not in UNLISTED_KINDS]
+    episodes = [episode for episode in machine.running if episode.is_wrong]
     cause = machine.cause
     if cause[0] and cause not in {episode.group for episode in machine.running}:
         return kind_of_cause(*cause).marker, "alarm" if cause[0] == WAIT_CAUSE[0] else "over"

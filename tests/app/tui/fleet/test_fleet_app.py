@@ -92,15 +92,24 @@ async def test_all_views_fit_all_sizes(fleet: Callable[[], Fleet], size: tuple[i
             assert sum(bool(text) for text in lines) >= 8, view
 
 
-@pytest.mark.parametrize(("kind", "cause"), [
-    ("something new", "unknown"), ("neighbour", "memory"), ("steal", "hypervisor"), ("suspect", ""),
-    ("offline", "unknown"),
-])  # fmt: skip
+@pytest.mark.parametrize(("kind", "cause"), [("neighbour", "memory"), ("steal", "hypervisor")])
 def test_a_running_episode_has_the_marker_of_the_overview(kind: str, cause: str) -> None:
     machine = Machine("m", is_answering=True, numbers={**UNKNOWN_NUMBERS, "lost": 0.0})
     machine.running = [MachineEpisode("m", kind, cause, 0.0, None)]
     shown = episode_style.marker_run(Episode(kind, [0], 0, cause=cause))
     assert fleet_state.worst_marker(machine) == shown
+
+
+@pytest.mark.parametrize(("suspect_count", "sign"), [(0, "✓"), (1, "≁")])
+def test_a_machine_with_a_cpu_offline_is_not_marked_as_silent(
+    suspect_count: int, sign: str
+) -> None:
+    machine = Machine("m", is_answering=True, numbers={**UNKNOWN_NUMBERS, "lost": 0.0})
+    machine.running = [MachineEpisode("m", kind, "-", 0.0, None) for kind in ("offline", "suspect")]
+    machine.suspect_count = suspect_count
+    assert fleet_state.worst_marker(machine)[0] == sign
+    assert fleet_state.machine_verdict(machine)[0] == "Nothing is slowing it down"
+    assert [e.kind for e in Fleet([machine]).running()] == ["suspect", "offline"]
 
 
 def test_a_loss_without_an_episode_has_a_verdict() -> None:
