@@ -22,9 +22,9 @@ from perftop.model.differences import suspended_ns
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader, record_indexes, task_snapshots
 from perftop.model.smt import Calibration
-from perftop.model.tasks import JobFootprint, TaskSnapshot, ThreadActivity, WatchedJob
+from perftop.model.tasks import TaskSnapshot, ThreadActivity, WatchedJob
 from perftop.session import episodes
-from perftop.session.command_run import CommandRun
+from perftop.session.command_run import CommandRun, JobFootprint
 from perftop.session.episodes import MAX_MARKS, EpisodeLog
 from perftop.session.history import MAX_TASKS_AGE_NS, History
 from perftop.session.interval import Interval, Span, Tasks

@@ -23,12 +23,12 @@ from perftop.model.control_groups import Quota, Quotas
 from perftop.model.tasks import (
     MAX_TIMED_THREADS,
     STOP_REASONS,
-    JobFootprint,
     TaskSnapshot,
     ThreadKey,
     WatchedJob,
     drop_oldest,
 )
+from perftop.session.command_run import JobFootprint
 
 MAX_TASKS = 4096
 """Maximum number of tasks with stored times, each on one CPU. The oldest are dropped."""

@@ -15,13 +15,13 @@ from synth import frame
 from why_reports import end_command
 
 from perfprobe import wire
-from perftop.model import tasks
 from perftop.model.numbers import METRICS
 from perftop.model.sample_reader import StackedSamples
-from perftop.model.tasks import JobFootprint, TaskSnapshot, WatchedJob
+from perftop.model.tasks import TaskSnapshot, WatchedJob
 from perftop.output import run_summary
 from perftop.output.why_report import report
-from perftop.session import task_times
+from perftop.session import command_run, task_times
+from perftop.session.command_run import JobFootprint
 from perftop.session.history import History
 from perftop.session.interval import Distribution, _percentile
 from perftop.session.run_phases import BusyCpus
@@ -215,7 +215,7 @@ def test_the_number_of_kept_threads_and_tasks_is_limited(
     at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether they come one by one or many at once, the newest are kept."""
-    for module in (tasks, task_times):
+    for module in (command_run, task_times):
         monkeypatch.setattr(module, "MAX_TIMED_THREADS", 8)
     monkeypatch.setattr(task_times, "MAX_TASKS", 8)
     job, times = WatchedJob(str(ROOT)), RunTimes([0])
