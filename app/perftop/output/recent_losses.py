@@ -12,7 +12,7 @@ from perftop.model.confidence import TaskOnCpu
 from perftop.model.kinds import Episode
 from perftop.model.tasks import TaskSnapshot
 from perftop.output.report import MIN_VICTIM_SHARE, Finding, Report
-from perftop.output.waiting import MIN_WAIT_SHARE
+from perftop.output.waiters import MIN_WAIT_SHARE
 from perftop.output.why_report import report
 from perftop.session.loss_history import LossHistory
 from perftop.session.losses import (

@@ -17,7 +17,7 @@ from perftop.model.kinds import Episode, kind_of
 from perftop.model.numbers import INDEX
 from perftop.model.smt import STATES
 from perftop.output.stat_lines import table_line
-from perftop.output.waiting import other_run_times
+from perftop.output.waiters import other_run_times
 from perftop.output.why_report import report
 from perftop.process.command_window import RUN_COUNTS, RUN_TIMES, WindowBounds
 from perftop.session.episodes import run_seconds

@@ -39,13 +39,8 @@ from perftop.output.report import (
 )
 from perftop.output.sentences import culprits, job_name, mid_sentence, sentence, text, victims
 from perftop.output.sentences import subject_of as cause_subject
-from perftop.output.waiting import (
-    MAX_NAME_LENGTH,
-    UNKNOWN_NEIGHBOUR,
-    lost_percent,
-    victim_share,
-    waiting_finding,
-)
+from perftop.output.waiters import MAX_NAME_LENGTH, victim_share
+from perftop.output.waiting import UNKNOWN_NEIGHBOUR, lost_percent, waiting_finding
 from perftop.session.interval import Interval
 from perftop.session.losses import QUOTA_CAUSE, STOPPED_CAUSE, UNEXPLAINED, WAIT_CAUSE, CauseKey
 from perftop.session.run_sums import Totals

@@ -26,12 +26,8 @@ from why_reports import (
 from perftop.model.confidence import TaskOnCpu
 from perftop.model.kinds import cause_of
 from perftop.output.report import Finding
-from perftop.output.waiting import (
-    UNKNOWN_NEIGHBOUR,
-    remedy_against,
-    victim_share,
-    waiting_finding,
-)
+from perftop.output.waiters import victim_share
+from perftop.output.waiting import UNKNOWN_NEIGHBOUR, remedy_against, waiting_finding
 from perftop.output.why_report import report
 from perftop.output.why_text import answer
 from perftop.session.losses import (
