@@ -153,13 +153,7 @@ def _group_finding(
     if job is None and len(waiters.members) == 1 and has_namesake:
         subject += f"[{min(waiters.pids)}]"
     verb = "waited" if report.past_tense else "waits" if is_single else "wait"
-    places = [short_cpus_text(session.topology, cpus, n) for n in (MAX_SENTENCE, MAX_SHORT_CPUS)]
-    is_everywhere = len(cpus) == len(session.selected)
-    ends = ["for a CPU"] if is_everywhere else [f"for {place}" for place in places]
-    if reason.awaited_tasks:
-        on_cpus = [""] if is_everywhere else [f" on {place}" for place in places]
-        awaited = join_words(reason.awaited_tasks), reason.awaited_summary
-        ends = [f"{reason.preposition} {''.join(parts)}" for parts in product(awaited, on_cpus)]
+    ends = _sentence_ends(session, reason, cpus)
     is_own = OWN_TASKS in reason.awaited_tasks
     victim = [TaskOnCpu(min(waiters.pids), waiters.name, cpus[0])] if is_own else []
     neighbours = [
@@ -175,9 +169,9 @@ def _group_finding(
     pair = _equal_pair_names(located_tasks, cpus, reason.neighbours, waiters.pids)
     if job is None and pair:
         share_verb, wait_verb = ("shared", "waited") if report.past_tense else ("share", "waits")
-        headlines = [
-            f"{' and '.join(pair)} {share_verb} {places[0]}: each {wait_verb} {share} of its time"
-        ]
+        place = short_cpus_text(session.topology, cpus, MAX_SENTENCE)
+        each = f"each {wait_verb} {share} of its time"
+        headlines = [f"{' and '.join(pair)} {share_verb} {place}: {each}"]
     return replace(
         finding, text=f"{subject} {verb} {ends[0]}{more}",
         culprit=reason.culprit if job is not None else waiters.name, evidence=evidence,
@@ -189,6 +183,18 @@ def _group_finding(
         culprit_tasks=(*victim, *neighbours), details=details,
         awaited=f"{reason.preposition} {reason.awaited_summary}" if reason.awaited_tasks else "",
     )  # fmt: skip
+
+
+def _sentence_ends(session: Session, reason: _WaitReason, cpus: Sequence[int]) -> list[str]:
+    """Returns what tasks wait for, and on which CPUs, for the end of a sentence: all of it, then
+    shortened."""
+    is_everywhere = len(cpus) == len(session.selected)
+    places = [short_cpus_text(session.topology, cpus, n) for n in (MAX_SENTENCE, MAX_SHORT_CPUS)]
+    if not reason.awaited_tasks:
+        return ["for a CPU"] if is_everywhere else [f"for {place}" for place in places]
+    on_cpus = [""] if is_everywhere else [f" on {place}" for place in places]
+    awaited = join_words(reason.awaited_tasks), reason.awaited_summary
+    return [f"{reason.preposition} {''.join(parts)}" for parts in product(awaited, on_cpus)]
 
 
 def _waiters_text(waiters: Waiters, *, with_threads: bool) -> str:
