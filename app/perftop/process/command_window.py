@@ -46,6 +46,9 @@ RETRY_AFTER_RUN_S = 30.0
 """Seconds after the end of a run for which a broken connection is still retried."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MAX_ARGV_LENGTH = 4096
+RUN_TIMES = "wall_s", "late_s", "user_s", "sys_s"
+RUN_COUNTS = "switches", "page_faults", "disk_faults", "peak_bytes"
+"""Fields of a `Run` in the note on its end and in JSON, in seconds and as counts."""
 _UNUSABLE_FLAGS = np.uint64(wire.ROW_ELSEWHERE | wire.ROW_WIDE)
 
 
@@ -127,6 +130,11 @@ class CommandWindow:
         self.is_closed = False
         self.signal: int | None = None
         """The last signal that was meant for the command."""
+        self._waiting_marks: list[tuple[int, str]] = []
+        """Raw time in ns and name of the marks later than the newest frame."""
+        self._start_ns: int | None = None
+        """Raw time in ns in the note on the start; None before it."""
+        self._has_noted_end = False
         self.missed_cpus: list[int] = []
         """CPUs without a sample before the start or after the end: offline, or not readable."""
 
@@ -233,6 +241,31 @@ class CommandWindow:
         ranges = ((int(times.min()), int(times.max())) for times in (first, last))
         return WindowBounds(*ranges)
 
+    def due_notes(self, now_ns: int, *, is_over: bool = False) -> Iterator[wire.Note]:
+        """Yields each note on the start, the marks and the end of the run once, when it is due.
+        `now_ns`: time of the newest frame, which is the only clock of a simulated machine.
+        `is_over`: whether no frame follows, so that all notes are due."""
+        job, marks, is_over = self.job, self._waiting_marks, is_over or self.is_closed
+        if job.start_ns > 0 and self._start_ns is None:
+            self._start_ns = job.start_ns if self.has_our_clock else now_ns
+            data = {"pid": job.pid, "argv": argv_text(job.argv)}
+            yield wire.Note("run-start", self._start_ns, "recorder", data)
+        marks += job.marks.new_marks()
+        while marks and (is_over or not self.has_our_clock or marks[0][0] <= now_ns):
+            time_ns, name = marks.pop(0)
+            at_ns = min(time_ns, now_ns) if self.has_our_clock else now_ns
+            yield wire.Note("mark", max(at_ns, 0), "recorder", {"label": name})
+        run, bounds = self.run, self.bounds
+        if is_over and self._start_ns is not None and not self._has_noted_end and run is not None:
+            self._has_noted_end = True
+            far_ns = self._start_ns + run.end_ns - run.start_ns
+            at_ns = run.end_ns if self.has_our_clock else far_ns if self.is_remote else now_ns
+            ranges = {"first_ns": bounds and bounds.first_ns, "last_ns": bounds and bounds.last_ns}
+            keys = "pid", "status", *RUN_TIMES, *RUN_COUNTS
+            data = {key: getattr(run, key) for key in keys} | ranges
+            data |= {"missed": self.missed_cpus, "remote": self.is_remote}
+            yield wire.Note("run-end", at_ns, "recorder", data)
+
     def _record_reads_after(self, frame: wire.Frame, run: Run) -> bool:
         """Records when each CPU in the frame was read after the run. Returns whether to stop
         waiting for more."""
@@ -276,48 +309,6 @@ def is_this_machine(hello: wire.Hello) -> bool:
     with contextlib.suppress(OSError):
         return BOOT_ID.read_text(encoding="ascii").strip() == hello.boot_id
     return False
-
-
-RUN_TIMES = "wall_s", "late_s", "user_s", "sys_s"
-RUN_COUNTS = "switches", "page_faults", "disk_faults", "peak_bytes"
-"""Fields of a `Run` in the note on its end and in JSON, in seconds and as counts."""
-
-
-class RunNotes:
-    """Turns the start, the marks and the end of a run into notes for the stream."""
-
-    def __init__(self, window: CommandWindow) -> None:
-        self._window = window
-        self._waiting: list[tuple[int, str]] = []
-        """Raw time in ns and name of the marks later than the newest frame."""
-        self._has_started = self._is_over = False
-        self._start_ns = 0
-
-    def due_notes(self, now_ns: int, *, is_over: bool) -> Iterator[wire.Note]:
-        """Yields each note once, when it is due. `now_ns`: time of the newest frame, which is the
-        only clock of a simulated machine. `is_over`: the run has ended, so all notes are due."""
-        window, waiting = self._window, self._waiting
-        job = window.job
-        if job.start_ns > 0 and not self._has_started:
-            self._has_started = True
-            self._start_ns = job.start_ns if window.has_our_clock else now_ns
-            data = {"pid": job.pid, "argv": argv_text(job.argv)}
-            yield wire.Note("run-start", self._start_ns, "recorder", data)
-        waiting += job.marks.new_marks()
-        while waiting and (is_over or not window.has_our_clock or waiting[0][0] <= now_ns):
-            time_ns, name = waiting.pop(0)
-            at_ns = min(time_ns, now_ns) if window.has_our_clock else now_ns
-            yield wire.Note("mark", max(at_ns, 0), "recorder", {"label": name})
-        if is_over and self._has_started and not self._is_over and (run := window.run) is not None:
-            self._is_over = True
-            far_ns = self._start_ns + run.end_ns - run.start_ns
-            at_ns = run.end_ns if window.has_our_clock else far_ns if window.is_remote else now_ns
-            bounds = window.bounds
-            ranges = {"first_ns": bounds and bounds.first_ns, "last_ns": bounds and bounds.last_ns}
-            keys = "pid", "status", *RUN_TIMES, *RUN_COUNTS
-            data = {key: getattr(run, key) for key in keys} | ranges
-            data |= {"missed": window.missed_cpus, "remote": window.is_remote}
-            yield wire.Note("run-end", at_ns, "recorder", data)
 
 
 def argv_text(argv: Sequence[str]) -> list[str]:

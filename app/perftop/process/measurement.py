@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from perfprobe import wire
-from perftop.process.command_window import CommandStart, CommandWindow, RunNotes, is_this_machine
+from perftop.process.command_window import CommandStart, CommandWindow, is_this_machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,6 @@ class Measurement:
         """`start`: start of the job, if it is measured on several machines. `read_pause_s`: time in
         s between two reads of the stream while the command runs."""
         self.command_window = None if job is None else CommandWindow(job, start, read_pause_s)
-        self._notes = None if self.command_window is None else RunNotes(self.command_window)
         self._has_frame = False
         self._is_this_machine = False
         """Whether this machine is measured, not a remote one."""
@@ -61,10 +60,9 @@ class Measurement:
         return self.command_window is not None and self.command_window.is_closed
 
     def due_notes(self, now_ns: int, *, is_over: bool = False) -> Iterator[wire.Note]:
-        """Yields the notes on the command that are due, which the caller applies to its session.
-        `now_ns`: time of the newest frame. `is_over`: no further frame follows."""
-        if self._notes is not None:
-            yield from self._notes.due_notes(now_ns, is_over=is_over or self.is_over)
+        """Yields the notes that the caller must apply to its session, as in CommandWindow."""
+        if self.command_window is not None:
+            yield from self.command_window.due_notes(now_ns, is_over=is_over)
 
     def own_cpu_s(self, probe_cpu_s: float) -> float:
         """Returns the CPU time in s that perftop and its probe used; NaN if the probe runs on

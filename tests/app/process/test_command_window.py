@@ -25,7 +25,6 @@ from perftop.process.command_window import (
     RETRY_AFTER_RUN_S,
     CommandStart,
     CommandWindow,
-    RunNotes,
     argv_text,
 )
 from perftop.process.job import Job, Run
@@ -276,6 +275,11 @@ async def test_the_command_waits_for_all_remaining_machines() -> None:
 # --- notes of the run
 
 
+class UnboundedWindow(CommandWindow):
+    run: Any = None
+    bounds = None
+
+
 @pytest.mark.parametrize(("clock", "frames_ns", "expected"), [
     ("ours", [1000, 1010, 1030], [
         [("run-start", 1000)], [("a", 1005), ("b", 1010)],
@@ -296,14 +300,11 @@ def test_notes_of_a_run_are_in_order_and_not_ahead_of_the_frames(
     marks: list[tuple[int, str]] = []
     new_marks = SimpleNamespace(new_marks=lambda: [marks.pop(0) for _ in marks[:]])
     job: Any = SimpleNamespace(start_ns=0, pid=7, argv=["make"], marks=new_marks)
-    window: Any = SimpleNamespace(
-        job=job, run=None, bounds=None, missed_cpus=[2],
-        has_our_clock=clock == "ours", is_remote=clock == "remote",
-    )  # fmt: skip
-    notes = RunNotes(window)
+    window = UnboundedWindow(job)
+    window.has_our_clock, window.is_remote = clock == "ours", clock == "remote"
 
     def due(now_ns: int, *, is_over: bool = False) -> list[tuple[str, int]]:
-        due_notes = [*notes.due_notes(now_ns, is_over=is_over)]
+        due_notes = [*window.due_notes(now_ns, is_over=is_over)]
         assert all(
             n.data["remote"] is (clock == "remote") for n in due_notes if n.kind == "run-end"
         )
