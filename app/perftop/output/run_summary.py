@@ -16,6 +16,7 @@ from perftop.draw.columns import Column
 from perftop.model.kinds import Episode, kind_of
 from perftop.model.numbers import INDEX
 from perftop.model.smt import STATES
+from perftop.output.report import MIN_RECORDED_SHARE, seen_share
 from perftop.output.stat_lines import table_line
 from perftop.output.waiters import other_run_times
 from perftop.output.why_report import report
@@ -393,9 +394,12 @@ def time_use_text(times: JobTime) -> str:
     return f"{', '.join(parts) or 'nothing'} (all threads together)"
 
 
-def time_use_lines(phases: Sequence[RunPhase], *, unicode: bool) -> list[str]:
+def time_use_lines(
+    phases: Sequence[RunPhase], *, unicode: bool, used_s: float = math.nan
+) -> list[str]:
     """Returns the bar with its legend, and a table if there are several phases; [] if it is unknown
-    how the threads spent their time, or if they only slept in a run without marks."""
+    how the threads spent their time, or if they only slept in a run without marks. `used_s`: CPU
+    time of the command in s, of which much may be that of children that lived too briefly."""
     no_time = JobTime(*[0.0] * len(TIME_USES))
     spent_s = [phase.times.job_time() or no_time for phase in phases]
     awake_s = [sum(times) - times.slept_s for times in spent_s]
@@ -414,7 +418,8 @@ def time_use_lines(phases: Sequence[RunPhase], *, unicode: bool) -> list[str]:
     uses = zip(signs, TIME_USES, strict=True)
     names = [f"{2 * sign} {use[0]}" for sign, use in uses if sign in bar]
     if signs[-1] in bar:
-        names[-1] = f"{2 * signs[-1]} all slept"
+        is_seen = not seen_share(sum(t.ran_s for t in spent_s), used_s) < MIN_RECORDED_SHARE
+        names[-1] = f"{2 * signs[-1]} {'all slept' if is_seen else 'slept or not seen'}"
     legend = "   ".join(["shares:", *names])
     # The name and, if it fits, the length of each phase above its cells, without a rule, because
     # parts of a phase are not in the order of time. A name that does not fit is cut: the table has

@@ -165,7 +165,9 @@ def _run_lines(session: Session, line: Line) -> list[str]:
     name, bar, causes, awaited = job_name(session), list[str](), list[str](), ""
     if session.run.tracks_losses and (session.watches_command or name is None):
         why = report(session, is_past=True)
-        bar = time_use_lines(session.run.phases(), unicode=unicode)
+        bar = time_use_lines(
+            session.run.phases(), unicode=unicode, used_s=session.command_run.cpu_s
+        )
         if why.named_findings:
             causes = texts([*cause_rows(why), []], colour=False, unicode=unicode)
         awaited = "".join(finding.awaited for finding in why.findings)

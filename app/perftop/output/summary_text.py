@@ -178,7 +178,8 @@ def lines(session: Session, phases: Sequence[Phase], whole: Phase) -> list[str]:
         table = [f"from {time_of_day(whole.line['start'])} for {length}"]
         table += _phases_as_columns([whole], numbers, ("mean", *PERCENTILES, "min", "max"))
     samples = f"{count_noun(whole.line['samples'], 'sample')}, {whole.line['suspect']} suspect"
-    bar = time_use_lines(session.run.phases(), unicode=supports_unicode())
+    used_s, unicode = session.command_run.cpu_s, supports_unicode()
+    bar = time_use_lines(session.run.phases(), unicode=unicode, used_s=used_s)
     return [
         *wrap_text(_sentences(phases, whole), WIDTH), "",
         *bar, *([""] if bar else []), *table, "",

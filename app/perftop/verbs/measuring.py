@@ -223,7 +223,7 @@ class Why(MeasuredConsumer):
             colour, unicode = supports_colour(self.out), supports_unicode()
             lines = why_text.lines(findings, colour=colour, unicode=unicode)
             phases = [] if self.job is None else session.run.phases()
-            bar = time_use_lines(phases, unicode=unicode)
+            bar = time_use_lines(phases, unicode=unicode, used_s=session.command_run.cpu_s)
             lines[1:1] = ["", *bar] if bar else []
         self.out.write("".join(f"{line}\n" for line in lines))
         self.out.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import re
 import time
 from itertools import pairwise
@@ -638,6 +639,14 @@ def test_the_legend_names_exactly_the_signs_in_the_bar() -> None:
     assert (bar, legend) == ("█" * 75 + "▓" * 3, "shares:   ██ ran   ▓▓ waited for a CPU")
     _, bar, legend = time_use_lines([phase("job", 50.0, run=50.0, wait=0.06)], unicode=True)
     assert (bar, legend) == ("█" * 78, "shares:   ██ ran")
+
+
+@pytest.mark.parametrize(("used_s", "words"), [
+    (math.nan, "all slept"), (1.11, "all slept"), (1.12, "slept or not seen"),
+])  # fmt: skip
+def test_children_that_were_not_seen_did_not_sleep(used_s: float, words: str) -> None:
+    _, bar, legend = time_use_lines([phase("sh", 2.0, run=1.0)], unicode=True, used_s=used_s)
+    assert (bar, legend) == ("█" * 39 + "·" * 39, f"shares:   ██ ran   ·· {words}")
 
 
 @pytest.mark.parametrize("parts", [{}, {"sleep": 9.0}])
