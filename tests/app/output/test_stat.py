@@ -645,7 +645,9 @@ def test_the_legend_names_exactly_the_signs_in_the_bar() -> None:
     (math.nan, "all slept"), (1.11, "all slept"), (1.12, "slept or not seen"),
 ])  # fmt: skip
 def test_children_that_were_not_seen_did_not_sleep(used_s: float, words: str) -> None:
-    _, bar, legend = time_use_lines([phase("sh", 2.0, run=1.0)], unicode=True, used_s=used_s)
+    _, bar, legend = time_use_lines(
+        [phase("sh", 2.0, run=1.0, sleep=1.0)], unicode=True, used_s=used_s
+    )
     assert (bar, legend) == ("█" * 39 + "·" * 39, f"shares:   ██ ran   ·· {words}")
 
 
