@@ -29,12 +29,6 @@ class Measurement:
         self._cpu_s = 0.0
         """User and system CPU time in s that perftop had used by the first frame."""
 
-    @property
-    def is_running(self) -> bool:
-        """Whether the command was started and has not ended."""
-        window = self.command_window
-        return window is not None and window.job.start_ns > 0 and window.run is None
-
     def admit(self, message: wire.Message) -> bool:
         """Processes a message before the session does. Returns False if the caller must skip it,
         because it would only lengthen the measurement."""

@@ -78,6 +78,10 @@ class CommandSource(LiveSource):
         """The outcome of the command; None until it has ended."""
         return None if self.measurement is None else self.measurement.command_window.run
 
+    @property
+    def _is_running(self) -> bool:
+        return self.measurement is not None and self.measurement.command_window.is_running
+
     # --- the stream
 
     async def read_data(self) -> None:
@@ -104,7 +108,7 @@ class CommandSource(LiveSource):
                 async for messages in stream:
                     single_messages = [[message] for message in messages]
                     for batch in [messages] if self._may_read_late else single_messages:
-                        self._measure(self.measurement, batch)
+                        self._measure(batch)
                         if self._is_screen_closed and self.summary:
                             return
             self.end(Failed("the probe has ended", 0))
@@ -113,16 +117,16 @@ class CommandSource(LiveSource):
         except Exception as error:  # noqa: BLE001 - handled as in the app's own tasks
             self.app._handle_exception(error)  # noqa: SLF001
 
-    def _measure(self, measurement: CommandMeasurement, messages: list[wire.Message]) -> None:
+    def _measure(self, messages: list[wire.Message]) -> None:
         self.process(messages)
-        if self.has_started:
-            self._add_due_notes(measurement)
+        self._add_due_notes()
         if self.run is not None and self.run.failure is not None:
             self.app.exit()
 
-    def _add_due_notes(self, measurement: CommandMeasurement, *, is_over: bool = False) -> None:
-        for note in measurement.due_notes(self.session.now_ns, is_over=is_over):
-            self.add(note)
+    def _add_due_notes(self, *, is_over: bool = False) -> None:
+        if self.measurement is not None and self.has_started:
+            for note in self.measurement.due_notes(self.session.now_ns, is_over=is_over):
+                self.add(note)
 
     def on_hello(self, hello: wire.Hello) -> Session:
         from perftop.session.episodes import EpisodeTally
@@ -157,7 +161,7 @@ class CommandSource(LiveSource):
     def _may_read_late(self) -> bool:
         """Whether samples may be read late, which saves CPU time: while the command runs, and after
         it has been measured completely. At its start and end, samples are needed without delay."""
-        return bool(self.summary) or (self.measurement is not None and self.measurement.is_running)
+        return bool(self.summary) or self._is_running
 
     @property
     def _read_pause_s(self) -> float:
@@ -212,11 +216,10 @@ class CommandSource(LiveSource):
     def handle_signal(self, number: signal.Signals) -> bool:
         """Passes a signal to the command. Returns False if it is not running; if it has not started
         yet, it never will."""
-        measurement = self.measurement
-        if measurement is None or not measurement.is_running:
+        if not self._is_running:
             self._is_stopped = self.run is None
-            if measurement is not None:
-                measurement.command_window.stop()
+            if self.measurement is not None:
+                self.measurement.command_window.stop()
             if self._is_screen_closed and self._reading is not None:
                 self._reading.cancel()
             return False
@@ -237,17 +240,14 @@ class CommandSource(LiveSource):
         reading = self._reading
         if reading is None:
             return
-        measurement = self.measurement
-        is_running = measurement is not None and measurement.command_window.is_running
-        has_started = is_running or self.run is not None
+        has_started = self._is_running or self.run is not None
         if self._is_stopped or (self.app.failure is not None and not has_started):
             reading.cancel()
         else:
             await self._forward_until_end(reading)
         with contextlib.suppress(asyncio.CancelledError):
             await reading
-        if self.measurement is not None and self.has_started:
-            self._add_due_notes(self.measurement, is_over=True)  # what was measured remains valid
+        self._add_due_notes(is_over=True)  # what was measured remains valid
 
     async def _forward_until_end(self, reading: asyncio.Task[None]) -> None:
         """Copies the command's output to the terminal and passes signals to it until it ends."""

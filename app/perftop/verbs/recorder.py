@@ -275,8 +275,8 @@ class CommandSummary(Follower):
         which disturb it less; only results at its end are reported. For a remote machine there are
         no batches: after the command's end, each message causes a request for an echo."""
         self._waiting_messages.append(message)
-        measurement = self.measurement
-        waits = measurement.is_running and not measurement.command_window.is_remote
+        window = self.measurement.command_window
+        waits = window.is_running and not window.is_remote
         if not waits or len(self._waiting_messages) >= MAX_BATCH:
             self.process(self._waiting_messages)
             self._waiting_messages = []
