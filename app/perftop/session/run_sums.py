@@ -11,8 +11,9 @@ from perftop.base.arrays import Floats
 from perftop.model.control_groups import Quotas
 from perftop.model.kinds import Episode
 from perftop.model.numbers import MACHINE
-from perftop.model.sample_reader import SampleBatch, SampleReader, task_snapshots
+from perftop.model.sample_reader import SampleBatch, SampleReader, record_indexes, task_snapshots
 from perftop.model.tasks import TaskSnapshot, WatchedJob
+from perftop.session.history import MAX_TASKS_AGE_NS, History
 from perftop.session.interval import Distribution, Span
 from perftop.session.losses import (
     SPLIT_LOCK_CAUSE,
@@ -162,6 +163,31 @@ class RunSums:
     def totals(self) -> Totals:
         """Returns the totals since the start. Requires `track_losses` at the start."""
         return Totals(self.start_ns, self.end_ns, self.times, self.lost_time(), self.span)
+
+    def totals_of_past(self, history: History, begin_ns: int, end_ns: int) -> Totals:
+        """Returns the totals between two moments from `History.span`, added up again with the
+        causes known now."""
+        reader, batches = history.reread(self._reader, begin_ns, end_ns)
+        job, quotas = WatchedJob(self.job.name), Quotas()
+        sums = RunSums(reader, begin_ns, job, quotas, self._hints, self._causes)
+        sums.track_losses(losses_only=True)
+        sums.times.job.root = self.times.job.root
+        if begin_ns > self.start_ns:  # read the counts at the start of the span
+            sums.times.job.is_past_start = True
+            for time_ns, records in history.records(begin_ns - MAX_TASKS_AGE_NS, begin_ns):
+                job.read_record(records, time_ns)
+                quotas.read_records(records)
+                sums.times.job.add_record(job, time_ns)
+            sums.reset(begin_ns)
+        for batch in batches:
+            first = 0
+            for last in sorted({*(i + 1 for i in batch.cached(record_indexes)), len(batch)}):
+                newest_frame = batch.frames[last - 1]
+                job.read_record(newest_frame.records, newest_frame.time_ns)
+                quotas.read_records(newest_frame.records)
+                sums.add(batch, first, last)
+                first = last
+        return sums.totals()
 
     def lost_time(self) -> LossSums:
         """Returns the losses since the start, by cause, of the watched job or, without a job, of

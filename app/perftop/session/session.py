@@ -17,12 +17,11 @@ from perftop.base.arrays import Bools
 from perftop.base.text import long_duration
 from perftop.detect.engine import RunningEpisodes
 from perftop.detect.pipeline import Detection
-from perftop.model.control_groups import Quotas
 from perftop.model.differences import suspended_ns
 from perftop.model.kinds import Episode
 from perftop.model.sample_reader import SampleBatch, SampleReader, record_indexes, task_snapshots
 from perftop.model.smt import Calibration
-from perftop.model.tasks import TaskSnapshot, ThreadActivity, WatchedJob
+from perftop.model.tasks import TaskSnapshot, ThreadActivity
 from perftop.session import episodes
 from perftop.session.command_run import CommandRun, JobFootprint
 from perftop.session.episodes import MAX_MARKS, EpisodeLog
@@ -348,30 +347,8 @@ class Session:
     def totals_between(self, start_ns: int, end_ns: int) -> Totals | None:
         """Returns the totals between two raw times in ns, added up again from history with the
         episodes known now; None if history lacks the samples."""
-        if (bounds := self.past.span(end_ns, end_ns - start_ns)) is None:
-            return None
-        begin_ns, end_ns = bounds
-        reader, batches = self.past.reread(self.reader, begin_ns, end_ns)
-        job, quotas = WatchedJob(self.hello.watch), Quotas()
-        sums = RunSums(reader, begin_ns, job, quotas, self.hints, self._causes)
-        sums.track_losses(losses_only=True)
-        sums.times.job.root = self.run.times.job.root
-        if begin_ns > self.run.start_ns:  # read the counts at the start of the span
-            sums.times.job.is_past_start = True
-            for time_ns, records in self.past.records(begin_ns - MAX_TASKS_AGE_NS, begin_ns):
-                job.read_record(records, time_ns)
-                quotas.read_records(records)
-                sums.times.job.add_record(job, time_ns)
-            sums.reset(begin_ns)
-        for batch in batches:
-            first = 0
-            for last in sorted({*(i + 1 for i in batch.cached(record_indexes)), len(batch)}):
-                newest_frame = batch.frames[last - 1]
-                job.read_record(newest_frame.records, newest_frame.time_ns)
-                quotas.read_records(newest_frame.records)
-                sums.add(batch, first, last)
-                first = last
-        return sums.totals()
+        bounds = self.past.span(end_ns, end_ns - start_ns)
+        return None if bounds is None else self.run.totals_of_past(self.past, *bounds)
 
     def _causes(self, since_ns: int, until_ns: int) -> list[Episode]:
         """Returns the episodes between two raw times, and the climbs that will probably be
