@@ -346,11 +346,6 @@ def is_reachable(session: Session, episode: Episode) -> bool:
     return first_ns is not None and (episode.end_ns is None or episode.end_ns >= first_ns)
 
 
-def is_past(session: Session, interval: Interval) -> bool:
-    """Returns whether an interval is not the newest of a live session."""
-    return not interval.seq or session.log.recording is not None
-
-
 def max_read_ns(session: Session) -> int:
     """Returns the length in ns of the longest span that is read again from the history."""
     return MAX_REREAD_VALUES * session.hello.sample_ns // len(session.topology)

@@ -381,6 +381,10 @@ class Session:
 
     # --- Clock time, CPUs and cores.
 
+    def is_past(self, interval: Interval) -> bool:
+        """Returns whether an interval is not the newest of a live session."""
+        return not interval.seq or self.log.recording is not None
+
     def unix_s(self, raw_ns: int) -> float:
         slept_ns = next((ns for at_ns, ns in reversed(self._suspensions) if at_ns <= raw_ns), 0)
         return (self.hello.wall_ns + raw_ns - self.hello.raw_ns + slept_ns) / 1e9

@@ -25,7 +25,6 @@ from perftop.model.kinds import Episode
 from perftop.model.numbers import METRICS, NUMBERS
 from perftop.session.history import History, Times
 from perftop.session.interval import Interval
-from perftop.session.selection import is_past
 from perftop.session.session import Session
 from perftop.session.values import mean_ceiling
 from perftop.tui.shared import episode_style
@@ -358,7 +357,7 @@ class TileHistory:
         Each cell covers `step_ns`, but at least MIN_CELL_NS."""
         step_ns = max(step_ns, MIN_CELL_NS)
         layout = [(column.tile.key, column.width) for column in columns]
-        redraw_ns = 1 if is_past(self.session, interval) else max(step_ns, REDRAW_PERIOD_NS)
+        redraw_ns = 1 if self.session.is_past(interval) else max(step_ns, REDRAW_PERIOD_NS)
         inputs = interval.time_ns // redraw_ns, step_ns, size, rows, layout
         if inputs == self._drawn_lines[0]:
             return self._drawn_lines[1]

@@ -18,7 +18,6 @@ from perftop.draw.columns import Run
 from perftop.model.kinds import Episode
 from perftop.model.smt import state_bounds
 from perftop.session.interval import Interval
-from perftop.session.selection import is_past
 from perftop.session.session import Session
 from perftop.tui.overview.chart_numbers import (
     CAUSES_WIDTH,
@@ -210,7 +209,7 @@ class ColumnHistory:
         first_ns = now_ns if history.first_ns is None else min(history.first_ns, now_ns)
         axis = fit_axis(now_ns, settings.window_s, columns, first_ns)
         is_recent = axis.redraw_key == self.axis.redraw_key
-        if axis == self.axis or (is_recent and not is_past(self._session, interval)):
+        if axis == self.axis or (is_recent and not self._session.is_past(interval)):
             return False
         self.axis = axis
         for bins in self._bins:

@@ -23,7 +23,6 @@ from perftop.model.numbers import L3, NUMBERS, SMALL_SHARE_ENDS, Number
 from perftop.model.smt import STATES
 from perftop.session.history import MAX_TASKS_AGE_NS
 from perftop.session.interval import Interval
-from perftop.session.selection import is_past
 from perftop.session.session import Session
 from perftop.session.values import (
     PACKAGE_FIELDS,
@@ -188,7 +187,7 @@ class CorePage(ChartedView):
     ) -> list[PanelLine]:
         assert self.shown_charts is not None
         lanes = self.shown_charts.lanes
-        now_ns = None if is_past(session, interval) else self.shown_charts.axis.now_ns
+        now_ns = None if session.is_past(interval) else self.shown_charts.axis.now_ns
         inputs = lanes.inputs, now_ns is None, session, width, height
         if inputs != self._tasks[0]:
             table = task_table(session, lanes, now_ns, width, height, settings.glyphs)
@@ -205,7 +204,7 @@ class CorePage(ChartedView):
         left_width = round(TABLE_SHARE * (width - GAP))
         size = width - GAP - left_width
         episode_counts = [len(session.running), len(session.ended), len(session.marks)]
-        moment_ns = interval.time_ns if is_past(session, interval) else None
+        moment_ns = interval.time_ns if session.is_past(interval) else None
         inputs = self.shown_charts.lanes.inputs, moment_ns, session, episode_counts, size, height
         if inputs != self._episodes[0]:
             facts, cpus = self._fact_lines(size), frozenset(self._core.cpus)

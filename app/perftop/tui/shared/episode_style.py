@@ -26,7 +26,6 @@ from perftop.output.sentences import (
     victims,
 )
 from perftop.session.interval import Interval
-from perftop.session.selection import is_past
 from perftop.session.session import Session
 from perftop.tui.shared.cores import Cores
 
@@ -97,7 +96,7 @@ def group_line(
     can name tasks that started later."""
     now_ns, first, loses = interval.time_ns, min(group, key=lambda e: e.start_ns), is_loss(group[0])
     is_running = any(is_running_at(e, now_ns) for e in group)
-    is_present = is_running and not is_past(session, interval)
+    is_present = is_running and not session.is_past(interval)
     style = severity_style(first) if is_running else "dim"
     end_ns = max(now_ns if is_present else e.end_ns or session.until_ns for e in group)
     duration = long_duration(end_ns - first.start_ns) if end_ns > first.start_ns else ""
@@ -137,9 +136,7 @@ def is_running_at(episode: Episode, now_ns: int) -> bool:
 def episodes_during(session: Session, interval: Interval) -> list[Episode]:
     """Returns the running episodes if the interval is the newest one of a live session, else those
     that overlap the interval."""
-    return (
-        overlapping_episodes(session, interval) if is_past(session, interval) else session.running
-    )
+    return overlapping_episodes(session, interval) if session.is_past(interval) else session.running
 
 
 def overlapping_episodes(session: Session, interval: Interval) -> list[Episode]:

@@ -27,7 +27,6 @@ from perftop.output.sentences import cause_name
 from perftop.output.sentences import group_key as cause_key
 from perftop.session.interval import Interval
 from perftop.session.losses import FIRST_VERDICT_NS, VERDICT_SPAN_NS
-from perftop.session.selection import is_past
 from perftop.session.session import Session
 from perftop.session.values import has_few_ticks
 from perftop.tui.shared import episode_style, loss_panels, tables
@@ -140,7 +139,7 @@ def pending_lines(session: Session, interval: Interval, size: int, room: int) ->
     """Returns what a live session does not know before its first verdict, and when it will be
     known."""
     seen_ns = interval.time_ns - session.run.start_ns
-    if is_past(session, interval) or seen_ns >= FIRST_VERDICT_NS:
+    if session.is_past(interval) or seen_ns >= FIRST_VERDICT_NS:
         return []
     first_s, firm_s = (ceil((ns - seen_ns) / 1e9) for ns in (FIRST_VERDICT_NS, VERDICT_SPAN_NS))
     texts = [f"first verdict in {first_s} s, a firm one in {firm_s} s"]
@@ -282,7 +281,7 @@ class PanelRow:
         # The numbers of this panel are also shown elsewhere, so it is drawn at each refresh.
         if kind == "selected":
             return drawn_panel(core_panel)
-        redraw_number = interval.time_ns // (1 if is_past(session, interval) else REDRAW_PERIOD_NS)
+        redraw_number = interval.time_ns // (1 if session.is_past(interval) else REDRAW_PERIOD_NS)
         episode_counts = [len(session.running), len(session.ended), len(session.marks)]
         episode_counts.append(session.log.indexed_until_ns)
         used_settings = (  # `settings` itself stays the same object

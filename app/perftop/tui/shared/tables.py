@@ -16,7 +16,6 @@ from perftop.draw.strips import width as text_width
 from perftop.model.control_groups import process_owner
 from perftop.model.tasks import TaskSnapshot
 from perftop.session.interval import Interval
-from perftop.session.selection import is_past
 from perftop.session.session import Session
 from perftop.session.task_times import UNKNOWN_CPU
 from perftop.tui.shared.canvas import PanelLine
@@ -68,7 +67,7 @@ def task_panel(
         reason_lines = [[(" " * INDENT + part, "dim")] for part in parts]
         return [(runs, None) for runs in (panel_title("who runs", "", width), *reason_lines)]
     title = "who runs", "% of a CPU"
-    if is_past(session, interval):
+    if session.is_past(interval):
         span = f"at {clock_time(interval.time)}"
         if settings.range_ns is not None:
             span = f"in {settings.range_name}, {interval.elapsed_s:.1f} s"
@@ -143,7 +142,7 @@ def task_columns(
     if is_low or len(cpus) > MAX_CPU_COLUMNS or fixed_width > width:
         shares = [Column("cpu", "CPU", 5), replace(share, width=7)]
     has_waits = interval.snapshot.waits is not None
-    has_totals = session.run.tracks_losses and not is_past(session, interval)
+    has_totals = session.run.tracks_losses and not session.is_past(interval)
     has_commands = any(command_line(session, pid) for pid, _ in ranking.tasks)
     command = Column("command", "command", 20, is_left=True, rank=4, max_width=80, weight=3)
     further_columns = [
@@ -327,7 +326,7 @@ def task_ranking(session: Session, interval: Interval, grouping: Grouping = "tas
     """Returns the ranking. It is cached, because a task record is shown for a second, separately
     for the present, which stands beside a moment of the past."""
     rankings: dict[tuple[Grouping, bool], TaskRanking] = session.caches["task rankings"]
-    key, inputs = (grouping, is_past(session, interval)), (interval.snapshot, session.selected)
+    key, inputs = (grouping, session.is_past(interval)), (interval.snapshot, session.selected)
     last = rankings.get(key)
     if last is None or last.snapshot is not inputs[0] or last.selected is not inputs[1]:
         last = rankings[key] = TaskRanking(session, interval.snapshot, grouping)

@@ -33,7 +33,7 @@ from perftop.session.losses import (
     VERDICT_SPAN_NS,
     VERDICT_STEP_NS,
 )
-from perftop.session.selection import is_past, max_read_ns
+from perftop.session.selection import max_read_ns
 from perftop.session.task_times import NO_TIMES
 
 if TYPE_CHECKING:
@@ -166,8 +166,8 @@ class _VerdictCache:
         """Key of the last loss, a text about it with its duration, and its end (monotonic ns)."""
 
     def compute(self, session: Session, interval: Interval, *, is_range: bool) -> Verdict:
-        is_past_ = is_past(session, interval)
-        end_ns = interval.time_ns if is_past_ else session.now_ns
+        is_past = session.is_past(interval)
+        end_ns = interval.time_ns if is_past else session.now_ns
         verdict = self._verdict
         recording = session.log.recording
         knows_episodes = recording is not None and recording.is_complete
@@ -175,10 +175,10 @@ class _VerdictCache:
         has_same_basis, self._inputs = basis == self._inputs, basis
         if verdict is not None and has_same_basis:
             age_ns = end_ns - self._until_ns
-            if age_ns == 0 or (not is_past_ and 0 < age_ns < self._step_ns(session, verdict)):
+            if age_ns == 0 or (not is_past and 0 < age_ns < self._step_ns(session, verdict)):
                 return verdict
         self._until_ns = end_ns
-        if is_past_:
+        if is_past:
             self._verdict = _past_verdict(session, interval, is_range=is_range)
         else:
             self._verdict = self._live_verdict(session)
@@ -278,10 +278,10 @@ class _VerdictCache:
 def verdict_at(session: Session, interval: Interval, *, is_range: bool = False) -> Verdict | None:
     """Returns the verdict on the interval with `is_range`, or else on the span that ends with the
     interval or, live, with the newest sample; None if the session has no sums for the span."""
-    if session.history is None if is_past(session, interval) else not session.run.tracks_losses:
+    if session.history is None if session.is_past(interval) else not session.run.tracks_losses:
         return None
     caches: dict[bool, _VerdictCache] = session.caches["verdict"]
-    key = is_past(session, interval)  # the verdict on the present is kept while the past is shown
+    key = session.is_past(interval)  # the verdict on the present is kept while the past is shown
     if key not in caches:
         caches[key] = _VerdictCache(session)
     return caches[key].compute(session, interval, is_range=is_range)

@@ -13,7 +13,6 @@ from perftop.draw import strips, theme
 from perftop.draw.columns import SUSPECT_SIGN, Run
 from perftop.draw.strips import Line
 from perftop.session.losses import VERDICT_STEP_NS
-from perftop.session.selection import is_past
 from perftop.tui.shared import episode_style
 from perftop.tui.shared.canvas import ClickTarget, PanelLine
 from perftop.tui.shared.episode_style import RowEpisodes
@@ -154,7 +153,7 @@ class HeatMap(PaneledView):
         package_lines = self.cores.package_count + 1
         has_packages = is_high and package_lines <= room // 2  # guests can have a package per CPU
         room -= has_packages * package_lines
-        step_ns = 1 if is_past(self.session, self.interval) else VERDICT_STEP_NS
+        step_ns = 1 if self.session.is_past(self.interval) else VERDICT_STEP_NS
         moment = self.interval.time_ns // step_ns, self.session.log.indexed_until_ns
         loss_states = [(loss.row, loss.is_running) for loss in self._losses]
         inputs = moment, loss_states, selected, size, room, self.session, self.settings.range_ns
