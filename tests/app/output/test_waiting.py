@@ -371,6 +371,19 @@ def test_threads_that_wait_mostly_for_many_equal_tasks_are_not_the_cause_themsel
     assert not result.hint  # fewer threads would not help
 
 
+@pytest.mark.parametrize(("episodes_s", "active_s"), [(None, None), (0.1, 0.45), (0.5, 0.5)])
+def test_a_job_waits_for_at_least_as_long_as_one_of_its_threads(
+    episodes_s: float | None, active_s: float | None
+) -> None:
+    """An episode of a wait begins later than the wait. Without one, the period is unknown."""
+    session: Session = sampled(Machine(cores=2))[0]
+    session.run.times.threads = IN_TURN | {(1, 3): task_times("job", 0.05, 0.45)}
+    finding = replace(NO_FINDING, active_s=episodes_s)
+    result = waiting_finding(empty_report(session, "job"), finding)
+    assert result is not None
+    assert result.active_s == active_s
+
+
 def test_the_tasks_that_measure_are_not_the_victims_if_others_wait() -> None:
     own = {(9, "perftop", 0): task_times("perftop", 0.1, 0.4)}
     other = {(5, "web", 0): task_times("web", 0.3, 0.2)}
