@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -307,20 +308,30 @@ def test_a_child_counts_from_its_start_if_perftop_started_the_job(
     assert named == ("make" if watch == str(ROOT) else "ld")
 
 
-def test_a_past_span_has_no_times_of_threads_from_before() -> None:
+@pytest.mark.parametrize(("recorded", "whole_s", "run_s", "throttled_s"), [
+    (range(1, 50), 4.9 + 1.0, 2.0 + 1.0, 0.020),
+    ((1, 8, 32, 48), 4.8 + 0.9, 1.6 + 0.9, 0.016),  # no record shortly before the span
+])  # fmt: skip
+def test_a_past_span_has_only_its_own_times(
+    recorded: Collection[int], whole_s: float, run_s: float, throttled_s: float
+) -> None:
+    """Thread 101 is as old as the command; 102 starts after 3.9 s. The span begins at 2.9 s."""
     machine = Machine(cores=2, changes={"watch": str(ROOT)})
     session = Session(machine.hello, History(machine.hello))
     session.run.track_losses()
     for seq in range(1, 50):
-        ns = 100 * seq * MS
-        threads = {str(tid): [tid, "job", 0, ns * (tid > ROOT), 0, 0, 0] for tid in (ROOT, 101)}
-        session.apply(machine.frame(seq, records={"watched": {"threads": threads}}))
+        ran_ms = {ROOT: 0, 101: 100 * seq} | ({102: 100 * (seq - 39)} if seq > 39 else {})
+        threads = {str(tid): [tid, "job", 0, ms * MS, 0, 0, 0] for tid, ms in ran_ms.items()}
+        quotas = {"groups": {"/g": [1.0, 0, 0, 1000 * seq]}, "pids": {"101": ["/g"]}}
+        records = {"watched": {"threads": threads}, "quotas": quotas} if seq in recorded else {}
+        session.apply(machine.frame(seq, records=records))
         if seq == 1:
             session.apply(wire.Note("run-start", session.now_ns, data={"pid": ROOT, "argv": []}))
-    assert session.run.times.job.run_s == pytest.approx(4.9)
     totals = session.totals_between(session.now_ns - 2000 * MS, session.now_ns)
     assert totals is not None
-    assert totals.times.job.run_s == pytest.approx(2.0)
+    assert session.run.times.job.run_s == pytest.approx(whole_s)
+    assert totals.times.job.run_s == pytest.approx(run_s)
+    assert totals.times.quotas.by_group["/g"].throttled_s == pytest.approx(throttled_s)
 
 
 def test_a_phase_has_no_times_of_earlier_phases() -> None:
