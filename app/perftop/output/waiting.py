@@ -154,9 +154,6 @@ def _group_finding(
         subject += f"[{min(waiters.pids)}]"
     verb = "waited" if report.past_tense else "waits" if is_single else "wait"
     ends = _sentence_ends(session, reason, cpus)
-    active_s = finding.active_s
-    if active_s is not None:  # an episode begins after the first record of a wait
-        active_s = max(active_s, *(task.wait_s for task in waiters.waiting_members.values()))
     is_own = OWN_TASKS in reason.awaited_tasks
     victim = [TaskOnCpu(min(waiters.pids), waiters.name, cpus[0])] if is_own else []
     neighbours = [
@@ -179,13 +176,23 @@ def _group_finding(
         finding, text=f"{subject} {verb} {ends[0]}{more}",
         culprit=reason.culprit if job is not None else waiters.name, evidence=evidence,
         hint=reason.hint, cpus=cpus, confidence=reason.confidence,
-        active_s=min(times.waiting_s, report.span_ns / 1e9) if job is None else active_s,
+        active_s=_active_s(report, finding, waiters),
         headline=next((text for text in headlines if len(text) < MAX_SENTENCE), headlines[-1]),
         victim_share=waiters.victim_share(span_s),
         waiting_tasks=frozenset(waiters.members) if job is None else frozenset(),
         culprit_tasks=(*victim, *neighbours), details=details,
         awaited=f"{reason.preposition} {reason.awaited_summary}" if reason.awaited_tasks else "",
     )  # fmt: skip
+
+
+def _active_s(report: Report, finding: Finding, waiters: Waiters) -> float | None:
+    """Returns the seconds for which the tasks waited or, of a job, for which its episodes lasted:
+    at least the wait of any of its threads, which begins before the episode. None if unknown."""
+    if report.job is None:
+        return min(report.totals.times.waiting_s, report.span_ns / 1e9)
+    if finding.active_s is None:
+        return None
+    return max(finding.active_s, *(task.wait_s for task in waiters.waiting_members.values()))
 
 
 def _sentence_ends(session: Session, reason: _WaitReason, cpus: Sequence[int]) -> list[str]:

@@ -131,7 +131,8 @@ class _Answer:
         threads = report.totals.times.threads.values()
         if any(t.by_state.get("R", 0.0) > MIN_READY_SHARE * t.elapsed_s > t.run_s for t in threads):
             text = f"{self.subject} {self.verb('is', 'was')} ready to run, but did not run"
-            return [f"{text}. How long it waited is not known yet.", f"{text}."]
+            unknown = self.verb("not known yet", "unknown")
+            return [f"{text}. How long it waited is {unknown}.", f"{text}."]
         idle = "used no CPU time" if report.job else "was idle"
         return [f"{self.subject} {idle}, so nothing could be lost.{self.no_clock}"]
 
@@ -147,7 +148,7 @@ class _Answer:
                 waited = (
                     f"{self.verb('waits', 'waited')} for a CPU {_share_text(share)} of the time"
                 )
-                text = f"Some task {waited}; which one is not known after so short a time."
+                text = f"Some task {waited}; which one is {self.verb('not known yet', 'unknown')}."
         elif report.has_missed_tasks:
             text = f"Nothing was seen to slow {self.name} down, but {self.observed_share_text()}."
         bounds = [clue.highest_share for clue in report.clues if isfinite(clue.highest_share)]

@@ -648,9 +648,21 @@ def test_blocked_for_half_of_the_time_is_the_answer(blocked_s: float, first: str
     assert text[0] == first
 
 
+@pytest.mark.parametrize(("is_past", "text"), [
+    (False, "Some task waits for a CPU 40 % of the time; which one is not known yet."),
+    (True, "Some task waited for a CPU 40 % of the time; which one is unknown."),
+])  # fmt: skip
+def test_waits_in_too_short_a_time_to_name_a_task_are_the_answer(is_past: bool, text: str) -> None:
+    result = empty_report(sampled(Machine())[0])
+    interval = replace(result.interval, machine={"pressure_cpu": 0.4})
+    totals = replace(result.totals, losses=LossSums(np.ones(1), np.zeros(1), {}))
+    result = replace(result, totals=totals, interval=interval, past_tense=is_past)
+    assert answer(result).startswith(text)
+
+
 @pytest.mark.parametrize(("ready_s", "first"), [
     (0.5, "job used no CPU time, so nothing could be lost."),
-    (0.51, "job was ready to run, but did not run. How long it waited is not known yet."),
+    (0.51, "job was ready to run, but did not run. How long it waited is unknown."),
 ])  # fmt: skip
 def test_a_job_that_was_ready_but_did_not_run_may_have_lost_time(
     ready_s: float, first: str
