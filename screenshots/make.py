@@ -45,6 +45,8 @@ BATCH = INTERVAL_NS // SAMPLE_NS
 """Number of messages that the probe writes at once."""
 AGAIN = 4
 """Number of times that the screen is redrawn before its picture is taken."""
+REDRAW_S = 0.05
+"""Time in s in which a batch is drawn."""
 OWN_COST = 0.002
 """Cost of the probe in the pictures, in CPU seconds per second: the real cost would differ each
 time."""
@@ -68,6 +70,8 @@ class Picture:
     """What the source reports about the fleet's cost."""
     way: LinkState | None = None
     """The state of the link to a remote machine; None: the machine is local."""
+    shows_losses: bool = False
+    """Whether the picture shows losses over time, which are summed from each redraw to the next."""
     moments: tuple[float, ...] = ()
     """Seconds of a moving picture's frames, each shown for FRAME_S."""
 
@@ -78,7 +82,7 @@ PICTURES = [
     Picture("guest-80x24", "guest", 76, (80, 24)),
     Picture("small", "demo,cpus=8", 54, (160, 50)),
     Picture("neighbour", "neighbour,cpus=64", 17, (160, 50)),
-    Picture("wide-256", "demo,cpus=256,packages=2", 34, (240, 70), ("W",)),
+    Picture("wide-256", "demo,cpus=256,packages=2", 34, (240, 70), ("W",), shows_losses=True),
     Picture("overview", "smt-mix,cpus=48,packages=2", 12, (160, 40), ("down",) * 5),
     Picture("turbo-drop", "turbo-drop,cpus=32,packages=2", 9, (160, 44)),
     Picture("heat-map", "neighbour,cpus=256,packages=2", 17, (160, 50)),
@@ -221,17 +225,19 @@ async def watched(
 async def live(
     messages: Sequence[wire.Message], size: tuple[int, int], keys: Sequence[str], *,
     link: LinkState | None = None, theme: str | None = None, ascii_: bool = False,
-    tour: bool = False,
+    tour: bool = False, shows_losses: bool = False,
 ) -> AsyncIterator[PerfTopApp]:  # fmt: skip
-    """Yields the app on a stream of these messages, which then stands still, after these keys."""
+    """Yields the app on a stream of these messages, which then stands still, after these keys.
+    `shows_losses`: redraws the screen after each batch."""
     given = asyncio.Event()
 
     async def stream() -> AsyncIterator[list[wire.Message]]:
         # The last messages are sent in batches, because messages that arrive together are drawn
         # only once.
-        late = max(BATCH, len(messages) - AGAIN * BATCH)
+        late = BATCH if shows_losses else max(BATCH, len(messages) - AGAIN * BATCH)
         for begin, end in pairwise((0, *range(late, len(messages), BATCH), len(messages))):
             yield [*messages[begin:end]]
+            await asyncio.sleep(REDRAW_S if shows_losses else 0)
         given.set()
         await asyncio.Event().wait()
 
@@ -263,7 +269,10 @@ async def draw(picture: Picture) -> str:
         )
     else:
         messages = capture(picture.scenario, picture.seconds, picture.watch)
-        shown = live(messages, picture.size, picture.keys, link=picture.way, theme=picture.theme)
+        shown = live(
+            messages, picture.size, picture.keys, link=picture.way, theme=picture.theme,
+            shows_losses=picture.shows_losses,
+        )  # fmt: skip
     async with shown as app:
         drawn = ""
         # A view can still have the height that the lines above it left before their last change.
