@@ -374,8 +374,8 @@ def _pair_verdict(comparison: Comparison) -> Verdict:
     is_worse = any(row.verdict == "worse" for row in comparison.rows)
     is_better = any(row.verdict == "better" for row in comparison.rows)
     is_open = answer.startswith("Inconclusive")
-    cause_sign = kind_of_cause(*largest_loss[0]).marker if largest_loss else CALM_SIGN
-    sign = "?" if is_open else cause_sign
+    cause_sign = kind_of_cause(*largest_loss[0]).marker if largest_loss else ""
+    sign = "?" if is_open else cause_sign or CALM_SIGN
     severity = max(0.0, largest_loss[1]) if largest_loss else 0.0
     if is_worse:
         severity, sign = max(severity, MIN_ALARM_SHARE), DROP_SIGN if sign == CALM_SIGN else sign

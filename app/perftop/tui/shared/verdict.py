@@ -530,9 +530,9 @@ def _loss_words(verdict: Verdict) -> list[list[Run]]:
         runs: list[Run] = []
         wordings = []
         for loss in costly:
-            gap, name = "   " if runs else "", safe_cells(loss.name)
-            runs = [*runs, (f"{gap}{loss.marker} ", "dim"), (percent(loss.share), "text")]
-            runs.append((f" {name}", "dim"))
+            before = ("   " if runs else "") + (f"{loss.marker} " if loss.marker else "")
+            runs = [*runs, (before, "dim"), (percent(loss.share), "text")]
+            runs.append((f" {safe_cells(loss.name)}", "dim"))
             wordings.append(runs)
         return wordings[::-1]
     if not verdict.wanted_s > 0:
