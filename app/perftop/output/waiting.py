@@ -354,11 +354,13 @@ def _wait_remedy(
         return f"taskset -acp {ranges({*allowed, *spare})} {min(waiting_pids)}"
     if rivals.short_lived is not None:
         return f"chrt --idle --pid 0 {rivals.short_lived.pid}, whose later children inherit it"
-    if rivals.neighbours and (priority := _low_priority(session, waiting_pids)):
+    if rivals.neighbours:
+        first = rivals.neighbours[0]
+        priority, has_cause = _low_priority(session, waiting_pids), _kernel_cause(session, *first)
+        if has_cause or priority in {"", _low_priority(session, first[:1])}:
+            return remedy_against(session, *first)
         command = "chrt --other --pid 0" if priority == IDLE_PRIORITY else "renice 0 -p"
         return f"{command} {min(waiting_pids)}"
-    if rivals.neighbours:
-        return remedy_against(session, *rivals.neighbours[0])
     if rivals.members_compete and not (rivals.explains_wait or has_room):
         usable = allowed.intersection(session.topology[row].cpu for row in session.selected)
         fewer_threads = f"no more than {count_noun(len(usable), 'thread')}"

@@ -216,15 +216,22 @@ def test_two_tasks_that_mostly_wait_for_others_are_no_pair(run_s: float, is_pair
     assert (" share CPU 0" in waits(tasks=tasks, job=None).headline) == is_pair
 
 
-@pytest.mark.parametrize(("priority", "hint"), [
-    ("nice 19", "renice 0 -p 1"), ("SCHED_IDLE", "chrt --other --pid 0 1"),
-    (None, "chrt --idle --all-tasks --pid 0 7"),
+@pytest.mark.parametrize(("priority", "rival", "hint"), [
+    ("nice 19", "", "renice 0 -p 1"), ("SCHED_IDLE", "nice 19", "chrt --other --pid 0 1"),
+    (None, "", "chrt --idle --all-tasks --pid 0 7"),
+    ("nice 19", "nice 19", "chrt --idle --all-tasks --pid 0 7"),
 ])  # fmt: skip
-def test_a_job_with_a_low_priority_is_told_so(priority: str | None, hint: str) -> None:
+def test_a_job_with_a_low_priority_is_told_so(priority: str | None, rival: str, hint: str) -> None:
     """Its neighbour was once to be slowed down instead."""
-    details: dict[str, dict[str, object]] = {"1": {"priority": priority}}
+    details: dict[str, dict[str, object]] = {"1": {"priority": priority}, "7": {"priority": rival}}
     result = waits(BLOCKED, hog(0.3), details=details)
     assert (f"low priority: {priority}" in result.evidence, result.hint) == (bool(priority), hint)
+
+
+def test_a_low_priority_does_not_explain_the_work_of_a_kernel_thread() -> None:
+    tasks = {(9, "ksoftirqd/0", 0): task_times("ksoftirqd/0", 0.3)}
+    result = waits(BLOCKED, tasks, details={"1": {"priority": "nice 19"}})
+    assert result.hint == cause_of("softirq").remedy
 
 
 def test_a_watched_process_has_the_name_of_its_first_thread() -> None:
