@@ -30,7 +30,6 @@ from waiting import until_quiet, until_true
 SPECS = {
     "play": "demo,cpus=16,packages=2",
     "part": "neighbour,cpus=16,packages=2",
-    "offline": "hotplug,cpus=96,packages=2",
     "many-slots": "smt-mix,cpus=80,packages=2,slots=1",
     "eight": "smt-mix,cpus=96,smt=8",
     "clocks": "turbo-drop,cpus=12,smt=1",
@@ -42,7 +41,6 @@ SPECS = {
 }
 """Simulated machines, besides those of golden.py."""
 SECONDS = {"play": 66.0, "throttle": 33.0, "memory": 25.0, "memories": 18.0, "hotplug": 30.0,
-           "offline": 12.0,
            **dict.fromkeys(("slots", "many-slots", "threads", "eight", "steady"), 5.0)}  # fmt: skip
 
 ROWS = """
@@ -390,8 +388,8 @@ report          @40,2
 ENDS = """
 start
 slowest         left_curly_bracket*9
-fastest         right_curly_bracket*12
 paused          space
+fastest         right_curly_bracket*12
 begin           0 left shift+left
 end             dollar_sign right shift+right
 widest          right_square_bracket*8
@@ -454,7 +452,6 @@ WALKS: dict[str, tuple[str, str, tuple[int, int]]] = {
     "plain-120": ("in-episode", SIGNS, (120, 30)),
     "16-120": ("in-episode", SIGNS, (120, 30)),
     "part-120": ("part", EVENTS, (120, 31)),
-    "offline-100": ("offline", GROUPS, (100, 30)),
     "many-slots-240": ("many-slots", GROUPS, (240, 60)),
     "eight-160": ("eight", GROUPS, (160, 30)),
     "tiny-60": ("in-episode", SIGNS, TINY),
