@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import struct
 import subprocess
@@ -13,7 +14,14 @@ from unittest.mock import Mock
 import pytest
 from waiting import MAX_WAIT_S
 
-from perfprobe.kernel.profile import SAMPLE_RECORD, KernelProfile, Symbols, parse_samples
+from perfprobe.kernel.profile import (
+    RING_BYTES,
+    SAMPLE_RECORD,
+    KernelProfile,
+    KernelSamples,
+    Symbols,
+    parse_samples,
+)
 
 KALLSYMS = """\
 ffffffff81000100 T entry_SYSCALL_64
@@ -34,6 +42,19 @@ PROGRAM = "import os\nwhile True: os.stat('/proc/self/exe')"
 def symbols(path: Path, text: str) -> Symbols:
     path.write_text(text)
     return Symbols(os.open(path, os.O_RDONLY))
+
+
+@pytest.mark.parametrize("read", [0, RING_BYTES - 8])
+def test_records_are_those_between_the_ends_of_the_ring(read: int) -> None:
+    """The kernel writes its end at byte 1024 of the first page; the reader's end is at 1032."""
+    samples, pages = object.__new__(KernelSamples), bytearray(mmap.PAGESIZE + RING_BYTES)
+    struct.pack_into("QQ", pages, 1024, read + 16, read)
+    pages[mmap.PAGESIZE : mmap.PAGESIZE + 8], pages[-8:] = b"firstREC", b"lastRECS"
+    pages[mmap.PAGESIZE + 8 : mmap.PAGESIZE + 16] = b"second##"
+    samples._pages = pages  # type: ignore[assignment]
+    assert samples.read_records() == (b"firstRECsecond##", b"lastRECSfirstREC")[read > 0]
+    assert struct.unpack_from("QQ", pages, 1024) == (read + 16, read + 16)
+    assert samples.read_records() == b""
 
 
 @pytest.mark.parametrize(("offsets", "kind", "name"), [

@@ -48,6 +48,11 @@ def layout_of(machine_shape: tuple[int, int, int], threads: int, width: int, hei
 # --- positions of cells
 
 
+@pytest.mark.parametrize("width", range(60))
+def test_a_layout_exists_for_every_narrow_width(width: int) -> None:
+    assert layout_of((2, 1, 4), 2, width, 20).lines or width < 3
+
+
 @pytest.mark.parametrize("ascii_", [False, True])
 @pytest.mark.parametrize(("machine_shape", "threads", "width", "height"), [
     *((machine_shape, threads, 79, 16) for machine_shape, threads in (
